@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from privypurse.core._checks import positive_integer
 from privypurse.core._errors import (
     BudgetExhausted,
     InvalidArgument,
@@ -27,9 +28,9 @@ from privypurse.core._errors import (
 from privypurse.core._formats import counted
 from privypurse.core._sensitive import Sample
 from privypurse.oracles._sampling import poisson_rows
-from privypurse.pytorch._budgets import Payments
+from privypurse.pytorch._budgets import Payments, Settings
 from privypurse.pytorch._clipping import ClippedSum, clipped_sum
-from privypurse.pytorch._compiled import ClippedSums, sum_in_pieces
+from privypurse.pytorch._compiled import ClippedSums, bound_of, sum_in_pieces
 from privypurse.pytorch._module_state import ModuleState
 from privypurse.pytorch._rows import Indexes, Record, RecordSource, made_up, records_in, way_of_calling
 from privypurse.pytorch._taps import reduction_of_loss
@@ -101,7 +102,7 @@ class Engine:
     ) -> None:
         self._processes = processes = Processes()
         self.module, self.optimizer, self.payments = module, optimizer, payments
-        self.settings, self.purse = payments.settings, payments.purse
+        self.purse = payments.purse
         self.pays = processes.first  # whether this process charges the purse
         self._trained, self._rows, self._sums, self._trials, self._scaler = trained, rows, sums, trials, scaler
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
@@ -152,9 +153,45 @@ class Engine:
         return self.payments.gradients
 
     @property
+    def settings(self) -> Settings:
+        """Public settings of the run."""
+        return self.payments.settings
+
+    @property
     def clip_norm(self) -> float:
-        """Current clip norm."""
+        """Bound on the gradient of a record at the next step."""
         return self.payments.clip_norm
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise multiplier of the next release; infinity where the run has ended."""
+        return self.payments.noise_multiplier
+
+    def extend(self, *, steps: int | None = None, epochs: int | None = None) -> None:
+        """Lengthen the run by some steps or epochs, if the budget covers them. The loader then goes on.
+
+        The schedule must have been opened for more than the run has used: by `noise_multiplier` with
+        `epsilon`, or by a purse of more steps. Nothing is spent here. Module, optimizer and learning
+        rates stay as they are.
+        """
+        if (steps is None) == (epochs is None):
+            raise InvalidArgument(f"expected steps or epochs, got {steps!r} and {epochs!r}. Pass one of them.")
+        if epochs is not None:
+            more = positive_integer(epochs=epochs) * max(1, round(1 / self.settings.sample_prob))
+        else:
+            more = positive_integer(steps=steps)
+        refusal = ""
+        if self.pays:
+            try:
+                self.payments.extend(more)
+            except InvalidArgument as error:  # sent to the other processes, which wait
+                refusal = str(error)
+        if not self._processes.alone:
+            refusal = self._processes.tell(refusal)
+        if refusal:
+            raise InvalidArgument(refusal)
+        if not self.pays:
+            self.payments.extend(more)
 
     @property
     def stop_reason(self) -> str:
@@ -241,7 +278,7 @@ class Engine:
             raise InvalidArgument(f"backward expects the whole batch of the loader; got {lengths} records.")
         self._on_call(tuple(batch[:-1]), {})
         records = [part[: drawn.chunk] for part in batch]  # without a synthetic one
-        clip_norm, size = self.payments.clip_norm, self.settings.piece
+        clip_norm, size = self.payments.clip_norms, self.settings.piece
         try:
             self._use_chunk(partial(sum_in_pieces, self._sums, records, size, clip_norm, self._device))
         except Exception:
@@ -290,7 +327,9 @@ class Engine:
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         # A synthetic record has no weight.
         weights = torch.full((drawn.handed,), float(drawn.chunk > 0), device=self._device)
-        self._use_chunk(partial(clipped_sum, uses, self.sizes, weights, self.payments.clip_norm, scale))
+        norms = self.payments.clip_norms
+        bound = norms if isinstance(norms, float) else bound_of(norms, self._device)
+        self._use_chunk(partial(clipped_sum, uses, self.sizes, weights, bound, scale, self.payments.parts))
         if self._scaler is not None:
             for parameter in self._trained.values():  # a scaler skips the step unless there are gradients
                 parameter.grad = torch.zeros_like(parameter)

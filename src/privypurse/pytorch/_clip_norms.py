@@ -119,6 +119,6 @@ def clip_of(clip_norm: ClipNorm, steps: int, names: Iterable[str]) -> Clip:
         return clip_norm
     if isinstance(clip_norm, Mapping):
         return by_part(clip_norm, names)
-    if callable(clip_norm) or isinstance(clip_norm, tuple | list):
+    if isinstance(clip_norm, tuple | list) or (callable(clip_norm) and not isinstance(clip_norm, type)):
         return by_step(clip_norm, steps)
     return check_clip_norm(clip_norm=clip_norm)  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ class Settings:
 
 
 class Payments:
-    """Chooses the noise of each release before its sample is drawn, and charges it.
+    """Chooses the noise of each release before its batches are handed out, and charges it.
 
     The noise depends on earlier releases only. The bound in the box is the clip norm that gradients
     were clipped to, which changes only after a look at gradient norms, itself a release.

@@ -229,9 +229,14 @@ _SETTINGS = ("weight", "label_smoothing", "ignore_index", "pos_weight", "delta",
 ON_CPU, ELSEWHERE = 512, 4096
 
 
+def largest_batch(expected: float, sample_prob: float) -> int:
+    """Return how many records to be ready for: the expected sample plus three deviations."""
+    return max(1, math.ceil(expected + 3 * math.sqrt(expected * (1 - sample_prob))))
+
+
 def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
-    """Return how many records to process at a time: the expected sample plus three deviations, divided."""
-    largest = max(1, math.ceil(expected + 3 * math.sqrt(expected * (1 - sample_prob))))
+    """Return how many records to process at a time: the largest sample to be ready for, divided."""
+    largest = largest_batch(expected, sample_prob)
     usual = ON_CPU if device.type == "cpu" else ELSEWHERE
     limit = usual if at_most is None else positive_integer(micro_batch=at_most)
     passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)

@@ -7,6 +7,7 @@ import sys
 import types
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -201,6 +202,8 @@ class Engine:
     def batches(self) -> Iterator[Any]:
         """Yield the batches of one pass over the loader, from fresh samples, until the run ends."""
         settings, alone = self.settings, self._processes.alone
+        ahead: deque[int] = deque()  # numbers of records in batches that were drawn
+        batches = self._rows.stream(self._drawn_ahead(settings.samples_per_pass, ahead))
         for _ in range(settings.samples_per_pass):
             if self._drawn.chunk is not None:
                 self._left_out(stacklevel=3)
@@ -213,31 +216,40 @@ class Engine:
             if reason:
                 self._finish(reason)
                 return
-            rows: Any = poisson_rows(self._records, settings.sample_prob, self._noise) if self.pays else None
-            if not alone:
-                rows = self._processes.tell(rows)[self._processes.rank :: self._processes.count]
             self._drawn = drawn = _Drawn()
             try:
-                for number, chunk in enumerate(np.array_split(rows, settings.chunks), 1):
-                    yield self._begin_chunk(drawn, number, chunk)
+                for number in range(1, settings.chunks + 1):
+                    yield self._begin_chunk(drawn, number, batches, ahead)
             except GeneratorExit:  # the loop ended by a break or an error
                 if not sys.is_finalizing() and drawn is self._drawn:  # else module and PyTorch may be gone
                     self._let_go()
                 raise
 
-    def _begin_chunk(self, drawn: _Drawn, number: int, rows: Indexes) -> Any:
+    def _drawn_ahead(self, samples: int, ahead: "deque[int]") -> Iterator[Indexes]:
+        """Draw the samples of a pass, as far ahead as workers fetch; yield the rows of each batch.
+
+        `ahead` gets their numbers of records. Batches are fetched by row 0 where they have none.
+        """
+        processes = self._processes
+        for _ in range(samples):
+            rows: Any = poisson_rows(self._records, self.settings.sample_prob, self._noise) if self.pays else None
+            if not processes.alone:
+                rows = processes.tell(rows)[processes.rank :: processes.count]
+            for chunk in np.array_split(rows, self.settings.chunks):
+                ahead.append(len(chunk))
+                yield chunk if len(chunk) else np.zeros(1, dtype=np.intp)
+
+    def _begin_chunk(self, drawn: _Drawn, number: int, batches: Iterator[Any], ahead: "deque[int]") -> Any:
         """Return the batch of a chunk; the next backward pass must be over its records."""
         if drawn is not self._drawn or number != drawn.number + 1:
             raise InvalidArgument("this loop over the loader is out of date: another has begun. Use one at a time.")
         if drawn.chunk and not drawn.used:
             self._left_out(stacklevel=4)
         self._state.check(ends=True)
-        if len(rows):
-            batch = self._rows.fetch(rows)
-        else:  # one synthetic record: modules may not accept empty batches
-            like = self._rows.fetch(np.zeros(1, dtype=np.intp))
-            batch = made_up(like, records_in(like), [Record(0)])
-        drawn.number, drawn.chunk, drawn.handed, drawn.used = number, len(rows), max(1, len(rows)), False
+        batch, records = next(batches), ahead.popleft()
+        if not records:  # one synthetic record: modules may not accept empty batches
+            batch = made_up(batch, records_in(batch), [Record(0)])
+        drawn.number, drawn.chunk, drawn.handed, drawn.used = number, records, max(1, records), False
         self._taps.take()
         self._taps.queued = False  # a backward pass that failed may have left it
         for parameter in self._trained.values():

@@ -23,7 +23,7 @@ from privypurse.purse._purse import Purse
 from privypurse.pytorch import _opening as opening
 from privypurse.pytorch._budgets import Payments, Settings
 from privypurse.pytorch._clip_norms import AdaptiveClip, ClipNorm, clip_of
-from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size
+from privypurse.pytorch._compiled import ClippedSums, Loss, largest_batch, piece_size
 from privypurse.pytorch._engine import Engine, PrivateLoader
 from privypurse.pytorch._rows import DatasetRows, RecordSource, rows_of
 from privypurse.pytorch._taps import Taps
@@ -140,7 +140,9 @@ def make_private(
         weights, as of ``CrossEntropyLoss(weight=...)``, mixes records: hooks detect it for NLL
         losses, and not for others. Pass `loss` instead, or use ``reduction="sum"``.
     micro_batch : int, optional
-        Records at a time in the compiled call. Changes memory and speed, not the result.
+        Records at a time, for memory; the result is the same. The compiled call works in pieces.
+        Without `loss` the loader hands out each sample in as many batches as this takes (a number
+        that is fixed in advance), and ``step()`` acts on the last of them.
     compile : bool, optional
         Compile that call; by default on GPUs.
     scaler : GradScaler, optional
@@ -184,6 +186,9 @@ def make_private(
         raise InvalidArgument(f"{private}. Pass a nominal number, such as 60_000.")
     public = float(len(rows)) if records is None else number_of_records(records=records)
     accumulate = positive_integer(accumulate=accumulate)
+    if micro_batch is not None and loss is None and accumulate > 1:
+        both = f"micro_batch sets how many batches a sample comes in; got accumulate={accumulate} too"
+        raise InvalidArgument(f"{both}. Pass one of them.")
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
     expected = rate * public
     if loss_reduction not in ("mean", "sum"):
@@ -219,20 +224,23 @@ def make_private(
         chosen = ConstantNoise(noise_multiplier)
     own = {"followed": schedule is None, "noise_multiplier": noise_multiplier}
     opening.check_rule(purse.filter, rate, chosen, count, clip, **own)  # type: ignore[arg-type]
+    chunks = accumulate
+    if micro_batch is not None and loss is None:
+        chunks = math.ceil(largest_batch(expected, rate) / positive_integer(micro_batch=micro_batch))
     settings = Settings(
         steps=count,
         sample_prob=rate,
         expected_batch=expected,
-        chunks=accumulate,
+        chunks=chunks,
         samples_per_pass=count + (clip.looks(count) if clip else 0) if epochs is None else max(1, round(1 / rate)),
-        piece=piece_size(expected / accumulate, rate, micro_batch, next(iter(trained.values())).device),
+        piece=piece_size(expected / chunks, rate, micro_batch, next(iter(trained.values())).device),
         mean_loss=loss_reduction == "mean",
         block=positive_integer(block=block),
     )
     payments = Payments(purse, chosen, norms, settings, callbacks)
     taps = Taps(module, trained)
     try:
-        trials = Trials(module, taps, trained, records=expected / accumulate, mean_loss=settings.mean_loss)
+        trials = Trials(module, taps, trained, records=expected / chunks, mean_loss=settings.mean_loss)
         untried = trials.ahead(rows.fetch(np.zeros(1, dtype=np.intp)), with_loss=loss is not None)
         sums = None
         if loss is not None:

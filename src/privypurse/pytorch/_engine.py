@@ -1,5 +1,6 @@
 """[RAW DATA] Engine and loader: samples in, clipped sums of backward passes out, noisy gradients set."""
 
+import contextlib
 import hashlib
 import math
 import secrets
@@ -8,7 +9,7 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -203,29 +204,31 @@ class Engine:
         """Yield the batches of one pass over the loader, from fresh samples, until the run ends."""
         settings, alone = self.settings, self._processes.alone
         ahead: deque[int] = deque()  # numbers of records in batches that were drawn
-        batches = self._rows.stream(self._drawn_ahead(settings.samples_per_pass, ahead))
-        for _ in range(settings.samples_per_pass):
-            if self._drawn.chunk is not None:
-                self._left_out(stacklevel=3)
-            self._state.check(ends=True)
-            if self.pays:
-                self.payments.plan()
-            reason = self.payments.trace.stop_reason
-            if not alone:
-                reason, self.payments.looking = self._processes.tell((reason, self.payments.looking))
-            if reason:
-                self._finish(reason)
-                return
-            self._drawn = drawn = _Drawn()
-            try:
-                for number in range(1, settings.chunks + 1):
-                    yield self._begin_chunk(drawn, number, batches, ahead)
-            except GeneratorExit:  # the loop ended by a break or an error
-                if not sys.is_finalizing() and drawn is self._drawn:  # else module and PyTorch may be gone
-                    self._let_go()
-                raise
+        # Closed at the end: workers that persist would else keep the engine.
+        with contextlib.closing(self._drawn_ahead(settings.samples_per_pass, ahead)) as wanted:
+            batches = self._rows.stream(wanted)
+            for _ in range(settings.samples_per_pass):
+                if self._drawn.chunk is not None:
+                    self._left_out(stacklevel=3)
+                self._state.check(ends=True)
+                if self.pays:
+                    self.payments.plan()
+                reason = self.payments.trace.stop_reason
+                if not alone:
+                    reason, self.payments.looking = self._processes.tell((reason, self.payments.looking))
+                if reason:
+                    self._finish(reason)
+                    return
+                self._drawn = drawn = _Drawn()
+                try:
+                    for number in range(1, settings.chunks + 1):
+                        yield self._begin_chunk(drawn, number, batches, ahead)
+                except GeneratorExit:  # the loop ended by a break or an error
+                    if not sys.is_finalizing() and drawn is self._drawn:  # else module and PyTorch may be gone
+                        self._let_go()
+                    raise
 
-    def _drawn_ahead(self, samples: int, ahead: "deque[int]") -> Iterator[Indexes]:
+    def _drawn_ahead(self, samples: int, ahead: "deque[int]") -> Generator[Indexes, None, None]:
         """Draw the samples of a pass, as far ahead as workers fetch; yield the rows of each batch.
 
         `ahead` gets their numbers of records. Batches are fetched by row 0 where they have none.

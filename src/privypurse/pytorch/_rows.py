@@ -3,6 +3,7 @@
 import copy
 import enum
 import math
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,8 @@ class DatasetRows:
         self._wanted, self._loader, self._pool = _Wanted(), None, None
         if given is not None and (given.num_workers or (given.pin_memory and torch.cuda.is_available())):
             self._loader = DataLoader(dataset, batch_sampler=self._wanted, collate_fn=collate, **loading_of(given))
+            # Held until this object is gone: collected along with its queues, it would wait for its workers.
+            weakref.finalize(self, id, self._loader)
             self._pool = ThreadPoolExecutor(given.num_workers) if given.num_workers else None
 
     def __len__(self) -> int:
@@ -75,9 +78,10 @@ class DatasetRows:
     def stream(self, wanted: Iterator[Indexes]) -> Iterator[Any]:
         """Yield the batch of each item of `wanted`, fetched ahead by the workers of the user's loader."""
         if self._loader is None:
-            return map(self.fetch, wanted)
-        self._wanted.rows = wanted
-        return iter(self._loader)
+            yield from map(self.fetch, wanted)
+        else:
+            self._wanted.rows = wanted
+            yield from self._loader
 
 
 def loading_of(loader: "DataLoader[Any]") -> dict[str, Any]:

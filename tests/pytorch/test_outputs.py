@@ -8,9 +8,25 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from privypurse.pytorch._clipping import clipped_sum  # noqa: E402
+from privypurse.pytorch._outputs import Output  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
 from tests.pytorch.layer_cases import clipped  # noqa: E402
 from tests.pytorch.small_runs import begin, data  # noqa: E402
+
+
+class Squares(torch.autograd.Function):
+    """A loss with a gradient of its own, which divides by the number of records."""
+
+    @staticmethod
+    def forward(ctx, outputs, targets):
+        ctx.save_for_backward(outputs, targets)
+        return (outputs - targets).square().mean()
+
+    @staticmethod
+    def backward(ctx, grad):
+        outputs, targets = ctx.saved_tensors
+        return 2 * (outputs - targets) / outputs.numel() * grad, None
+
 
 HEAD = nn.Linear(2, 1)
 UNIT = torch.linspace(0, 1, 5)[:, None]
@@ -26,14 +42,26 @@ LOSSES = {
     "in place": lambda out: torch.cat([out, UNIT], dim=1).mul_(UNIT).clamp_(-1, 1).square().mean(),
     "index": lambda out: F.relu(out)[torch.arange(5), torch.tensor([0, 1, 0, 1, 1])].mean(),
     "best": lambda out: out.max(dim=1).values.mean(),
+    "own function": lambda out: Squares.apply(out, UNIT),
     "softmax": lambda out: torch.softmax(out, 1, dtype=torch.float32)[:, 0].type(torch.float32).mean(),
 }
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_of_any_kind_takes_outputs_and_gives_the_gradients_of_records(name):
+    assert_gradients_of_records(LOSSES[name])
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of the compiler, about what it passes on
+def test_a_compiled_loss_is_run_as_it_is_written():
+    squares = torch.compile(lambda x, y: (x - y).square().mean(), backend="eager")
+    assert_gradients_of_records(lambda out: squares(out, UNIT))
+
+
+def assert_gradients_of_records(loss):
     torch.manual_seed(0)
-    module, X, loss = nn.Linear(3, 2), torch.randn(5, 3), LOSSES[name]
+    module, X = nn.Linear(3, 2), torch.randn(5, 3)
     rows = []
     for k in range(5):  # the part of one record in the mean, by autograd in single precision
         out = module(X)
@@ -50,14 +78,19 @@ def test_a_loss_of_any_kind_takes_outputs_and_gives_the_gradients_of_records(nam
 
 
 def test_outputs_have_the_precision_of_the_module_and_statistics_of_them_are_ordinary():
-    module = begin().module
+    private = begin()
+    module = private.module
+    next(iter(private.loader))
     for kind in (torch.float32, torch.bfloat16):
         with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
             out = module(torch.randn(4, 3))
+        assert type(out) is Output
         assert out.dtype == (out * 2).dtype == F.softmax(out, 1).dtype == torch.zeros_like(out).dtype == kind
         assert out.float().dtype == torch.float32
         assert type(out.detach()) is type(out.argmax(1)) is torch.Tensor
         assert out.detach().dtype == kind
+        assert f"{out.mean():.3f}" == f"{out.mean().item():.3f}"
+        assert str(out[0]) == str(out[0].detach())
 
 
 def test_a_loop_with_a_loss_that_wants_one_precision_of_outputs_and_targets():

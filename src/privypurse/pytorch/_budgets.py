@@ -26,7 +26,7 @@ from privypurse.pytorch._clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
 from privypurse.training._checkpoint import single_charge
 from privypurse.training._progress import Callback
 from privypurse.training._trace import Step, Trace, forget, remembered
-from privypurse.training.schedules._base import Budget, EvenSplit, Schedule, Weighted
+from privypurse.training.schedules._base import Budget, ConstantNoise, EvenSplit, Schedule, Weighted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,11 @@ class Payments:
         noisy: Any = released.value
         self.gradients += not self.looking
         if not (self.looking or self._fixed):
-            seen = np.empty(0) if self._divides else noisy.detach().cpu().numpy()
+            seen = (
+                np.empty(0)
+                if self._divides or isinstance(self.schedule, ConstantNoise)
+                else noisy.detach().cpu().numpy()
+            )
             self._past = remembered(self._past, replace(released, value=seen))
             forget(self._past)
             self._budget = self._budget.after(released.charge)

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -52,11 +53,20 @@ class Output(Tensor):
             result = func(*args, **kwargs)
             return torch.utils._pytree.tree_map(lambda x: _shown(x, kind), result)
 
+    def __format__(self, spec: str) -> str:
+        return format(_plain(self), spec)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return repr(_plain(self))
+
 
 def as_output(values: Tensor, named: torch.dtype) -> Tensor:
     """Return values in double precision as an `Output` of the named precision."""
     if named == _WIDE:
         return values
+    compiler = sys.modules.get("torch._dynamo.config")
+    if compiler is not None:  # a compiled loss is then run as it is written: it would not see the wider numbers
+        getattr(compiler, "nontraceable_tensor_subclasses", set[type]()).add(Output)
     output = values.as_subclass(Output)
     output.named = named
     return output
@@ -74,9 +84,15 @@ def _widened(x: Any) -> Any:
 
 
 def _shown(x: Any, kind: torch.dtype) -> Any:
+    """Return a result; an ordinary tensor where it carries no gradient, unless none is recorded here."""
     if not isinstance(x, Tensor) or isinstance(x, Output) or x.dtype != _WIDE:
         return x
-    return as_output(x, kind) if x.requires_grad else x.to(kind)
+    return as_output(x, kind) if x.requires_grad or not torch.is_grad_enabled() else x.to(kind)
+
+
+def _plain(output: Output) -> Tensor:
+    with torch._C.DisableTorchFunctionSubclass():
+        return output.detach().as_subclass(Tensor).to(output.named)
 
 
 class MeanUndone(torch.autograd.Function):

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -13,7 +15,7 @@ from privypurse.pytorch import resume, save  # noqa: E402
 from privypurse.pytorch._clipping import MARGIN, clipped_sum  # noqa: E402
 from privypurse.pytorch._compiled import ClippedSums, bound_of, sum_in_pieces  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
-from tests.pytorch.layer_cases import CPU, LOSS, Tied, one_by_one, trained_of  # noqa: E402
+from tests.pytorch.layer_cases import BOUNDED, CPU, LOSS, NASTY, Tied, one_by_one, trained_of  # noqa: E402
 from tests.pytorch.small_runs import begin, loop, noiseless  # noqa: E402
 
 NORMS = (0.3, 0.02, 1.5)
@@ -124,6 +126,52 @@ def test_a_record_that_is_not_finite_adds_nothing_to_any_part(bad):
     taps.remove()
     assert torch.equal(*sums)
     assert torch.isfinite(sums[0]).all()
+
+
+@settings(max_examples=40)
+@given(
+    kind=st.sampled_from(sorted(BOUNDED)),
+    rows=st.lists(st.tuples(*[st.sampled_from(NASTY) | st.floats(-10, 10, width=32)] * 4), min_size=1, max_size=5),
+    left_out=st.integers(0, 4),
+    compiled=st.booleans(),
+)
+def test_no_record_adds_more_to_a_part_than_its_clip_norm(kind, rows, left_out, compiled):
+    torch.manual_seed(0)
+    module, data = BOUNDED[kind](), torch.tensor(rows, dtype=torch.float32)
+    trained, norms = trained_of(module), (0.3, 0.01)
+    parts = {name: place % 2 for place, name in enumerate(trained)} | {next(reversed(trained)): 1}
+    kept = [row for row in range(len(rows)) if row != left_out % len(rows)]
+    sums = []
+    for some in (data, data[kept]):
+        taps = Taps(module, trained)
+        if compiled:
+            run = ClippedSums(module, taps, nn.MSELoss(), trained, compile=False, parts=parts)
+            sums.append(sum_in_pieces(run, (some[:, :3], some[:, 3:]), 2, norms, CPU).flat)
+        elif len(some):
+            taps.averaged_over = float(len(some))
+            nn.functional.mse_loss(module(some[:, :3]), some[:, 3:]).backward()
+            sizes = {name: value.shape for name, value in trained.items()}
+            sums.append(clipped_sum(taps.take(), sizes, torch.ones(len(some)), bound_of(norms, CPU), parts=parts).flat)
+        else:
+            sums.append(torch.zeros_like(sums[0]))
+        taps.remove()
+    moved = torch.split(sums[0].double() - sums[1].double(), [value.numel() for value in trained.values()])
+    for part, norm in enumerate(norms):
+        own = [one for one, place in zip(moved, parts.values(), strict=True) if place == part]
+        assert not own or float(torch.cat(own).norm()) <= norm
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # the compiler's own
+def test_the_compiled_call_clips_parts_by_themselves_too():
+    torch.manual_seed(0)
+    module, batch = CASES["two layers"][0](), (torch.randn(9, 3), torch.randint(2, (9,)))
+    trained, parts = trained_of(module), {"0.weight": 0, "0.bias": 0, "2.weight": 1, "2.bias": 1}
+    taps = Taps(module, trained)
+    runs = [ClippedSums(module, taps, LOSS, trained, compile=compile, parts=parts) for compile in (True, False)]
+    one, other = (sum_in_pieces(run, batch, 8, (0.05, 0.3), CPU).flat for run in runs)
+    taps.remove()
+    assert torch.allclose(one, other, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(

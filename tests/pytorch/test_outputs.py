@@ -86,7 +86,10 @@ def test_outputs_have_the_precision_of_the_module_and_statistics_of_them_are_ord
             out = module(torch.randn(4, 3))
         assert type(out) is Output
         assert out.dtype == (out * 2).dtype == F.softmax(out, 1).dtype == torch.zeros_like(out).dtype == kind
+        for cast in (torch.float16, torch.float32, torch.float64):
+            assert out.to(cast).dtype == out.type(cast).dtype == torch.softmax(out, 1, dtype=cast).dtype == cast
         assert out.float().dtype == torch.float32
+        assert type(out.double()) is torch.Tensor
         assert type(out.detach()) is type(out.argmax(1)) is torch.Tensor
         assert out.detach().dtype == kind
         assert f"{out.mean():.3f}" == f"{out.mean().item():.3f}"

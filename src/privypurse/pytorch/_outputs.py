@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 
 _WIDE = torch.float64
-_CASTS = {Tensor.float: torch.float32, Tensor.half: torch.float16, Tensor.bfloat16: torch.bfloat16}
+_DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
+_CASTS = {
+    **{Tensor.float: torch.float32, Tensor.half: torch.float16},
+    **{Tensor.bfloat16: torch.bfloat16, Tensor.double: _WIDE},
+}
 # These take tensors to differentiate by, which must not be replaced by converted ones.
 _PASSED_ON = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _IN_PLACE = re.compile(r"__i\w+__|__setitem__|(?!__).*[^_]_")
@@ -36,22 +40,36 @@ class Output(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run a function of PyTorch in double precision."""
-        kwargs = kwargs or {}
-        leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-        kinds = [x.named for x in leaves if isinstance(x, Output)]
-        casts = [x for x in leaves if _is_narrow(x)] + ([_CASTS[func]] if func in _CASTS else [])
-        kind = casts[-1] if casts else functools.reduce(torch.promote_types, kinds)
+        given = {} if kwargs is None else dict(kwargs)
+        named: list[torch.dtype] = []
+        casts = [_CASTS[func]] if func in _CASTS else []
+
+        def widened(x: Any) -> Any:
+            """Return a floating-point tensor, or the name of such a precision, as double."""
+            if isinstance(x, Output):
+                named.append(x.named)
+            elif isinstance(x, torch.dtype):
+                if x.is_floating_point:
+                    casts.append(x)
+                    return _WIDE
+            elif x.is_floating_point():
+                return x.double()
+            return x
+
         with torch._C.DisableTorchFunctionSubclass():
-            if func == Tensor.dtype.__get__:  # type: ignore[attr-defined]
+            wide, own = _mapped(args, widened), _mapped(given, widened)
+            kind = casts[-1] if casts else functools.reduce(torch.promote_types, named)
+            if func == _DTYPE:
                 return kind
             if func in _CASTS:
                 return as_output(args[0], kind)
-            if func not in _PASSED_ON:
-                kept = 1 if _IN_PLACE.fullmatch(getattr(func, "__name__", "")) else 0  # changed in place
-                args = (*args[:kept], *torch.utils._pytree.tree_map(_widened, args[kept:]))
-                kwargs = {k: x if k == "out" else torch.utils._pytree.tree_map(_widened, x) for k, x in kwargs.items()}
-            result = func(*args, **kwargs)
-            return torch.utils._pytree.tree_map(lambda x: _shown(x, kind), result)
+            if func in _PASSED_ON:
+                wide, own = args, given
+            elif _IN_PLACE.fullmatch(getattr(func, "__name__", "")):
+                wide = (args[0], *wide[1:])
+            if "out" in given:
+                own["out"] = given["out"]
+            return _mapped(func(*wide, **own), functools.partial(_shown, kind=kind))
 
     def __format__(self, spec: str) -> str:
         return format(_plain(self), spec)
@@ -63,7 +81,7 @@ class Output(Tensor):
 def as_output(values: Tensor, named: torch.dtype) -> Tensor:
     """Return values in double precision as an `Output` of the named precision."""
     if named == _WIDE:
-        return values
+        return values.as_subclass(Tensor)
     compiler = sys.modules.get("torch._dynamo.config")
     if compiler is not None:  # a compiled loss is then run as it is written: it would not see the wider numbers
         getattr(compiler, "nontraceable_tensor_subclasses", set[type]()).add(Output)
@@ -72,20 +90,22 @@ def as_output(values: Tensor, named: torch.dtype) -> Tensor:
     return output
 
 
-def _is_narrow(x: Any) -> bool:
-    return isinstance(x, torch.dtype) and x.is_floating_point and x != _WIDE
-
-
-def _widened(x: Any) -> Any:
-    """Return a floating-point tensor, or the name of such a precision, as double."""
-    if _is_narrow(x):
-        return _WIDE
-    return x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+def _mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """Change the tensors and precisions in arguments or results."""
+    if isinstance(x, Tensor | torch.dtype):
+        return change(x)
+    if type(x) in (tuple, list):
+        return type(x)([_mapped(one, change) for one in x])
+    if type(x) is dict:
+        return {name: _mapped(one, change) for name, one in x.items()}
+    return torch.utils._pytree.tree_map_only(Tensor, change, x) if isinstance(x, tuple) else x
 
 
 def _shown(x: Any, kind: torch.dtype) -> Any:
     """Return a result; an ordinary tensor where it carries no gradient, unless none is recorded here."""
-    if not isinstance(x, Tensor) or isinstance(x, Output) or x.dtype != _WIDE:
+    if isinstance(x, Output):
+        return x if x.named == kind else as_output(x, kind)
+    if isinstance(x, torch.dtype) or x.dtype != _WIDE:
         return x
     return as_output(x, kind) if x.requires_grad or not torch.is_grad_enabled() else x.to(kind)
 

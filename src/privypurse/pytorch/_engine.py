@@ -34,6 +34,7 @@ from privypurse.pytorch._budgets import Payments, Settings
 from privypurse.pytorch._clipping import ClippedSum, clipped_sum
 from privypurse.pytorch._compiled import ClippedSums, bound_of, sum_in_pieces
 from privypurse.pytorch._module_state import ModuleState
+from privypurse.pytorch._processes import Processes
 from privypurse.pytorch._rows import Indexes, Record, RecordSource, made_up, records_in, way_of_calling
 from privypurse.pytorch._taps import reduction_of_loss
 from privypurse.pytorch._trial import Trials, put_untried, wrong_reduction
@@ -41,25 +42,6 @@ from privypurse.training._trace import Trace
 
 UNREAD = "that the loop's own loss treats records alike and is a mean or a sum as was said: it could not be read"
 LEFT_OUT = "batches that were taken from the loader and not trained on: whether that depended on their records is not known here"
-
-
-class Processes:
-    """The processes of a `torch.distributed` group, or this one alone: then nothing is to be shared.
-
-    Only the first process uses the purse. It sends sample, noisy sum and end of the run to the others.
-    """
-
-    def __init__(self) -> None:
-        together = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if together else 0
-        self.count = dist.get_world_size() if together else 1
-        self.alone, self.first = self.count == 1, self.rank == 0  # the first one charges the purse
-
-    def tell(self, value: Any) -> Any:
-        """Return the first process's value in all of them."""
-        box = [value]
-        dist.broadcast_object_list(box, 0)
-        return box[0]
 
 
 @dataclass(eq=False)

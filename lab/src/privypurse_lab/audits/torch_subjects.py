@@ -18,8 +18,9 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._randomness import NoiseSource
 from privypurse.methods._dp_agd import DPAGD
 from privypurse.purse._purse import Purse
-from privypurse.pytorch._budgets import AdaptiveClip, open_purse
+from privypurse.pytorch._clip_norms import AdaptiveClip
 from privypurse.pytorch._fitting import DeepNesterov, fit
+from privypurse.pytorch._opening import open_purse
 from privypurse.pytorch._private_loop import make_private
 from privypurse.training._plan import Method
 from privypurse_lab.audits.canaries import on_last_column, with_canary

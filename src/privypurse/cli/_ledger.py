@@ -113,8 +113,7 @@ def show(
 
 
 def _details(purse: Any) -> dict[str, Any]:
-    from privypurse.purse._certificate import declared_uncovered
-    from privypurse.purse._entries import FREEZE
+    from privypurse.purse._entries import FREEZE, declared_uncovered
 
     entries = list(purse.ledger.entries(purse.dataset))
     frozen = [f"{entry.what} ({entry.who}, {entry.when[:10]})" for entry in entries if entry.kind == FREEZE]

@@ -16,7 +16,7 @@ QUESTIONS = {
     "holder": "who holds the data and answers for the release",
     "holder_type": "of which type the holder is",
     "actors": "who sees what, and who is trusted with what",
-    "access": "who may read the records, and what controls that",
+    "access": "who may read the records, from their collection on, and what controls that",
     "data": "whether records are added over time",
     "releases": "whether there is one release or many",
     "refresh": "after which time the budget is renewed",

@@ -16,6 +16,7 @@ from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core._formats import counted, rounded_up
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._reading import check_fields, finite_or_none, read_json, refusing
+from privypurse.core._statement import QUESTIONS
 from privypurse.core._version import __version__
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.purse._entries import NOTE, canonical, declared_statement, declared_uncovered
@@ -351,6 +352,10 @@ def _prose(c: Certificate) -> Iterable[str]:
     for item in c.uncovered:
         yield f"  - {' '.join(item.split())}"  # names in it may have line breaks
     yield ""
+    if c.statement:
+        yield "Stated by people, and not checked:"
+        yield from (f"  - {QUESTIONS.get(key, key)}: {' '.join(answer.split())}" for key, answer in c.statement.items())
+        yield ""
     yield f"Noise: {c.noise}"
     yield f"Spent by: {', '.join(c.people)}"
     yield f"Ledger: {c.ledger}, {counted(c.ledger_lines, 'line')}, last SHA-256 {c.ledger_digest}"

@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import math
+import re
 
 import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import pld, rdp
 from scipy.stats import norm
-from tests.readers import LAYOUT, priced, read_entry
+from tests.readers import LAYOUT, ROOT, priced, read_entry
 
 from privypurse import (
     ExponentialSelection,
@@ -93,6 +94,21 @@ def test_mu_is_stated_where_the_filter_adds_it_up_only(purse, box):
     assert stated["replace-one"]["mu"] is None
     assert stated["add-remove"].startswith("not stated: the number of records is public")
     assert "mu-Gaussian" not in markdown(other.certificate())
+
+
+def test_the_checklist_names_what_is_there(purse):
+    table = (ROOT / "docs" / "statement.md").read_text(encoding="utf-8").partition("| SP 800-226")[2]
+    found, page = complete(purse.certificate()), markdown(purse.certificate())
+    rows = [line.split("|")[2] for line in table.partition("\n\n")[0].splitlines()[2:]]
+    for key in re.findall(r"`([\w.]+)`", "".join(rows)):
+        first, _, second = key.partition(".")
+        assert first in found
+        assert not second or second in found["statement"]
+    titles = {title.split(",")[0] for title in re.findall(r"^## (.+)$", page, re.MULTILINE)}
+    named = {
+        title for row in rows for title in re.split(r"[:;,] ", row.partition("`")[0].strip(" ;")) if title[0].isupper()
+    }
+    assert named == titles
 
 
 def state(purse, **answers):

@@ -69,6 +69,13 @@ def test_the_sensitivity_is_that_of_the_relation_and_may_be_unknown():
     assert "sensitivity not recorded" in markdown(purse.certificate())
 
 
+@pytest.mark.parametrize("wrong", ["1", 0.0, -1.0, True])
+def test_a_line_with_a_sensitivity_that_is_none_is_refused(purse, wrong):
+    purse._pay(GaussianCharge(20.0), None, "gradient", sensitivity=wrong)
+    with pytest.raises(LedgerCorrupt, match="sensitivity that is not a positive number"):
+        purse.certificate()
+
+
 @pytest.mark.parametrize("mu", [0.01, 0.3, 3.0])
 def test_the_trade_off_curve_is_that_of_gaussian_dp(mu):
     alarms, missed = np.array(trade_off(1.0, 1e-6, mu)).T
@@ -120,6 +127,7 @@ def test_what_nobody_stated_is_named(purse):
     found = complete(purse.certificate())["statement"]
     assert found == dict.fromkeys(QUESTIONS, NOT_STATED) | {"unit": "one patient"}
     assert "One record: one patient." in markdown(purse.certificate())
+    assert f"  - {QUESTIONS['unit']}: one patient\n" in str(purse.certificate())
     state(purse, unit="one visit")
     assert purse.certificate().statement == {"unit": "one visit"}
 
@@ -214,6 +222,7 @@ def test_sampled_releases_are_priced_by_both_accountants():
     events = dp_events(certificate, purse.ledger)
     assert priced(events, rdp.RdpAccountant) <= certificate.recorded_epsilon * (1 + 1e-9)  # at its best order
     assert 0 < priced(events, pld.PLDAccountant) <= certificate.recorded_epsilon
+    assert "sensitivity not recorded, each record sampled with probability 0.01" in markdown(certificate)
 
 
 def test_sampled_releases_under_replace_one_need_its_relation():

@@ -65,7 +65,7 @@ def trade_off(epsilon: float, delta: float, mu: float | None = None) -> list[lis
     Examples
     --------
     >>> trade_off(1.0, 1e-6, 0.2367)[3], trade_off(1.0, 1e-6)[3]
-    ([0.05, 0.920459], [0.05, 0.864084])
+    ([0.05, 0.920457], [0.05, 0.864084])
     """
     points = []
     for alarms in FALSE_ALARMS:

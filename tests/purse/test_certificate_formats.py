@@ -100,6 +100,7 @@ def test_mu_is_stated_where_the_filter_adds_it_up_only(purse, box):
     stated = complete(other.certificate())["guarantee"]
     assert stated["replace-one"]["mu"] is None
     assert stated["add-remove"].startswith("not stated: the number of records is public")
+    assert complete(other.certificate())["unprotected_quantities"][0].startswith("the number of records")
     assert "mu-Gaussian" not in markdown(other.certificate())
 
 
@@ -159,6 +160,7 @@ def test_an_entry_of_the_registry_is_in_its_layout(purse):
     assert "mu-Gaussian DP with mu 0.2368" in most["privacy_loss"]["privacy_parameters_details"]
     model = most["deployment_model"]
     assert (model["release_type"], model["data_source_type"]) == ("One release", "Static")
+    assert model["access_type"] == "Non-interactive"
     assert (most["administrative"]["tier"], most["implementation"]["justification"]) == (3, STATEMENT["justification"])
     assert NOT_STATED not in registry(purse.certificate())
 

@@ -80,6 +80,8 @@ def trade_off(epsilon: float, delta: float, mu: float | None = None) -> list[lis
 def complete(certificate: Certificate) -> dict[str, Any]:
     """Return everything that is asked, with `NOT_STATED` for what nobody stated, for JSON."""
     answers = {key: certificate.statement.get(key, NOT_STATED) for key in QUESTIONS}
+    replaces = certificate.neighbouring == Neighbouring.REPLACE_ONE.value
+    public = ["the number of records, which is public under replace-one"] if replaces else []
     return {
         "dataset": certificate.dataset,
         "private": certificate.private,
@@ -90,7 +92,7 @@ def complete(certificate: Certificate) -> dict[str, Any]:
         "not_known_to_be_released": certificate.unreleased,
         "tuning": _TUNING,
         "floating_point": certificate.noise,
-        "unprotected_quantities": list(certificate.uncovered),
+        "unprotected_quantities": [*public, *certificate.uncovered],
         "trust_model": "central",
         "statement": answers,
         "versions": {"privypurse": certificate.version},
@@ -243,6 +245,7 @@ def registry(certificate: Certificate) -> str:
             "release_type_details": f"{budget} Renewal of the budget: {said['refresh']}.",
             **({} if data is None else {"data_source_type": data}),
             "data_source_type_details": f"Whether records are added: {said['data']}.",
+            "access_type": "Non-interactive",  # as every product that may be stated
             "access_type_details": f"Access to the records: {said['access']}.",
         },
         "implementation": {
@@ -302,12 +305,14 @@ def dp_events(certificate: Certificate, ledger: Ledger) -> dict[str, Any]:
 
     Guarantees
     ----------
-    An accountant of `dp_accounting` with the neighbouring relation that is returned states no less
-    than was spent, or refuses the event. What it has no event for is written as the Gaussian release
-    that charged the purse; what has no such price either is unsupported. Blocks that were not settled
-    count in full. Noise multipliers are relative to the sensitivity under the relation of the purse; that
-    is add/remove to `dp_accounting`, unless sampled releases under replace-one need its own relation,
-    where multipliers are relative to half of it.
+    What an accountant of `dp_accounting` states with the relation that is returned holds for these charges,
+    if they were fixed in advance; otherwise it refuses the event. What it has no event for is written as
+    the Gaussian release that the GDP filter charges; what has no such price either is unsupported.
+    Blocks that were not settled count in full.
+
+    Noise multipliers are relative to the sensitivity under the relation of the purse, and the relation is
+    add/remove, where accountants take them as they are. Only sampled releases under replace-one need that
+    relation, where multipliers are relative to half of the sensitivity.
     """
     record = read_record(e for e in ledger.entries(certificate.dataset) if e.seq <= certificate.ledger_lines)
     charges: Counter[SingleCharge] = Counter()

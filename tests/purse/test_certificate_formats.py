@@ -181,7 +181,9 @@ def test_texts_of_the_registry_are_read_back(purse, text):
 
 
 def test_the_registry_takes_no_entry_without_a_guarantee_or_what_it_lists(purse, box):
-    with pytest.raises(InvalidArgument, match=r'holder_type and product, .* holder_type = "Government", product = '):
+    with pytest.raises(
+        InvalidArgument, match=r'holder_type and product from a list, .* holder_type = "Government", product = '
+    ):
         registry(purse.certificate())
     for seeded in (
         Purse.not_private(),
@@ -275,7 +277,11 @@ def test_the_command_writes_every_format(command, tmp_path):
     assert command("--format", "registry")[0] == 2
     code, written, _ = command("--format", "registry", "--schema", "survey.toml")
     assert (code, read_entry(written)["deployment"]["privacy_loss"]["privacy_unit"]) == (0, "one patient")
-    assert json.loads(command("--format", "json")[1])["statement"]["unit"] == "one patient"
+    found = json.loads(command("--format", "json")[1])
+    assert found["statement"]["unit"] == found["certificate"]["statement"]["unit"] == "one patient"
+    Purse.reopen("budget.db", "survey").freeze("the study ended")
+    (tmp_path / "survey.toml").write_text(schema.replace("patient", "visit") + "[columns.age]\nrange = [0, 99]\n")
+    assert "One record: one visit." in command("--format", "markdown", "--schema", "survey.toml")[1]
     assert command("--format", "events", "--out", "events.json")[1] == "certificate: events.json\n"
     assert priced(json.loads((tmp_path / "events.json").read_text()), pld.PLDAccountant) == pytest.approx(
         0.19, abs=0.01

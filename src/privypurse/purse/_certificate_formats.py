@@ -206,7 +206,7 @@ def registry(certificate: Certificate) -> str:
         raise InvalidArgument(f"{what}. Pass --format markdown.")
     if missing := [key for key in NEEDED if certificate.statement.get(key) not in CHOICES[key]]:
         lines = ", ".join(f"{key} = {json.dumps(CHOICES[key][0])}" for key in missing)
-        what = f"the registry needs {' and '.join(missing)}, which nobody stated as one of its list"
+        what = f"the registry takes {' and '.join(missing)} from a list, and nobody stated that"
         raise InvalidArgument(
             f"{what}. Write for example {lines} below [statement] in a schema, and pass it as --schema."
         )

@@ -9,13 +9,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from dp_accounting import pld
 from sklearn.pipeline import make_pipeline
 
+from privypurse.core._statement import NOT_STATED
 from privypurse.datasets import make_census
 from privypurse.estimators import BoundedScaler, PrivateLogisticRegression
 from privypurse.runs._describe import coefficients_of, load_run
 from privypurse.runs.folder import load_model, save_model
 from tests.cli.commands import LEDGER, TARGET, payments, refusal, result, run, training
+from tests.readers import priced, read_entry
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -243,6 +246,23 @@ def test_the_report_of_the_demo_compares_with_training_without_privacy(tmp_path)
     page = (tmp_path / "demo" / "model" / "report.html").read_text(encoding="utf-8")
     assert "The same model, trained without privacy: 8" in page
     assert "the private one may look better on these people, and worse on others" in page
+
+
+def test_the_demo_can_be_put_in_the_registry_and_priced_by_others(tmp_path):
+    assert run(tmp_path, "demo", "--rows", 5_000).returncode == 0
+    issue = ["ledger", "certificate", "--ledger", f"demo/{LEDGER}", "--dataset", "census.csv", "--format"]
+    written = run(tmp_path, *issue, "registry").stdout
+    entry = read_entry(written)["deployment"]
+    assert NOT_STATED not in written
+    assert entry["administrative"]["tier"] == 3
+    assert "GradientAt: Gaussian mechanism" in entry["implementation"]["mechanisms"]
+    assert "sensitivity not recorded" not in written
+    found = priced(json.loads(run(tmp_path, *issue, "events").stdout), pld.PLDAccountant)
+    recorded = json.loads(run(tmp_path, *issue, "json").stdout)["guarantee"]["add-remove"]["recorded_epsilon"]
+    assert found == pytest.approx(recorded, rel=2e-3)
+    assert "What people stated" in (tmp_path / "demo" / "model" / "report.html").read_text(encoding="utf-8")
+    certificate = ["ledger", "verify", "--ledger", f"demo/{LEDGER}", "--certificate", "demo/model/certificate.json"]
+    assert run(tmp_path, *certificate).returncode == 0
 
 
 def test_the_demo_ends_with_three_lines_and_can_be_run_again(tmp_path):

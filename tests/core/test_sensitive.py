@@ -182,3 +182,9 @@ def test_a_value_that_is_not_finite_is_refused_without_showing_it(value):
     with pytest.raises(UnboundedSensitivity, match="must be finite") as refusal:
         Sensitive([SECRET, value], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
     assert "8675309" not in str(refusal.value)
+
+
+def test_the_sensitivity_is_the_bound_or_not_known():
+    box = Sensitive([1.0], norm=Norm.RANGE, add_remove=0.5, replace_one=None)
+    assert box.sensitivity(Neighbouring.ADD_REMOVE) == 0.5
+    assert box.sensitivity(Neighbouring.REPLACE_ONE) is None

@@ -50,8 +50,6 @@ def by_hooks(module, batch, bound, loss=LOSS, weights=None):
         *inputs, target = batch
         count = len(batch[0])
         taps.averaged_over = float(count)
-        if isinstance(loss, nn.HuberLoss):  # outputs come in double precision, which it wants of targets too
-            target = target.double()
         loss(module(*inputs), target).backward()
         uses = taps.take()
         sizes = {name: value.shape for name, value in trained.items()}
@@ -103,6 +101,18 @@ class Own(nn.Module):
 
     def forward(self, x):
         return self.inner(x * self.scale) + self.scale
+
+
+NASTY = [0.0, 1.0, -3.0, 1e-45, 1e-30, 1e-20, 1e-8, 1e5, -1e10, 1e15, 1e19, -1e25, 3e38, math.inf, -math.inf, math.nan]
+BOUNDED = {
+    "mlp": lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)),
+    "no bias": lambda: nn.Linear(3, 1, bias=False),
+    "relu without bias": lambda: nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 1, bias=False)),
+    "words": lambda: nn.Sequential(nn.Unflatten(1, (3, 1)), nn.Linear(1, 2), nn.Flatten(1), nn.Linear(6, 1)),
+    "gram": lambda: nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 8, 2), nn.Flatten(1), nn.Linear(16, 1)),
+    "norm": lambda: nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 1)),
+    "own": lambda: nn.Sequential(Own(3), nn.Linear(3, 1)),
+}
 
 
 class Tied(nn.Module):

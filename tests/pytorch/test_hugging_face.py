@@ -101,6 +101,23 @@ def test_logs_hold_what_is_spent_and_nothing_private(tmp_path):
     assert {name for logs in state["log_history"] for name in logs} <= public
 
 
+def test_samples_are_fetched_by_the_workers_that_the_trainer_asks_for(tmp_path):
+    workers = set()
+
+    class Fetched(list):
+        def __getitem__(self, row):
+            one = super().__getitem__(row)
+            return one | {"labels": torch.tensor(torch.utils.data.get_worker_info() is not None).long()}
+
+    trainer = make_trainer(tmp_path, data=Fetched(texts()), dataloader_num_workers=1, max_steps=3)
+    private_trainer(
+        trainer, loss=lambda outputs, labels: (workers.update(labels.tolist()), outputs[0].sum(1))[1], **BUDGET
+    )
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert workers == {1}
+
+
 def test_noise_reaches_the_update(tmp_path):
     plain = make_trainer(tmp_path)
     plain.train()

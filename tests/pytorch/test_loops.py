@@ -56,7 +56,7 @@ def doubled(items):
         "objects",
         "collate",
         "tensors collated",
-        "threads",
+        "workers",
         "subset",
         "set",
         "own",
@@ -73,7 +73,7 @@ def test_records_come_from_anything_with_a_length(loader, batch_size):
 
 def test_what_a_data_set_gives_does_not_depend_on_how_it_is_fetched():
     ways = (data(), DataLoader(Records(), batch_size=12), DataLoader(Records(), batch_size=12, num_workers=2))
-    models = [weights_of(loop(begin(loader=way, batch_size=12)).module) for way in ways]
+    models = [weights_of(loop(begin(loader=way, full_batch=True)).module) for way in ways]
     assert torch.allclose(models[0], models[1], atol=1e-6)
     assert torch.equal(models[1], models[2])
 

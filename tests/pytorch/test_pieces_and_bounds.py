@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from tests.pytorch.layer_cases import SLOW_VMAP, Own, by_hooks, by_sums, clipped, made, one_by_one  # noqa: E402
+from tests.pytorch.layer_cases import BOUNDED, NASTY, SLOW_VMAP, by_hooks, by_sums, clipped, made, one_by_one  # noqa: E402
 
 
 @pytest.mark.filterwarnings(SLOW_VMAP)
@@ -44,18 +44,6 @@ def test_padding_that_has_no_finite_gradient_does_not_matter(size):
     module, batch = Normalised(), (torch.randn(7, 4), torch.randint(3, (7,)))
     result = by_sums(module, batch, 0.5, size=size)
     assert torch.allclose(result.flat, clipped(one_by_one(module, batch), 0.5), rtol=0, atol=1e-5)
-
-
-NASTY = [0.0, 1.0, -3.0, 1e-45, 1e-30, 1e-20, 1e-8, 1e5, -1e10, 1e15, 1e19, -1e25, 3e38, math.inf, -math.inf, math.nan]
-BOUNDED = {
-    "mlp": lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)),
-    "no bias": lambda: nn.Linear(3, 1, bias=False),
-    "relu without bias": lambda: nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 1, bias=False)),
-    "words": lambda: nn.Sequential(nn.Unflatten(1, (3, 1)), nn.Linear(1, 2), nn.Flatten(1), nn.Linear(6, 1)),
-    "gram": lambda: nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 8, 2), nn.Flatten(1), nn.Linear(16, 1)),
-    "norm": lambda: nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 1)),
-    "own": lambda: nn.Sequential(Own(3), nn.Linear(3, 1)),
-}
 
 
 @settings(max_examples=120)

@@ -1,5 +1,6 @@
 """Two processes that train one module: one pays, one draws the noise, and both make the same steps."""
 
+import contextlib
 import copy
 import math
 import pathlib
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, resume, save  # noqa: E402
@@ -254,6 +256,28 @@ def few_run(rank, folder):
     return report(private, train(private, module), purse)
 
 
+def extended_run(rank, folder):
+    """Samples that worker processes fetch ahead, clip norms by step, and a run that is extended, once too far."""
+    module = module_of(seed=3)
+    private = make_private(
+        module,
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        DataLoader(list(zip(*data_of(), strict=True)), batch_size=8, num_workers=1),
+        records=RECORDS,
+        epsilon=4.0,
+        delta=1e-2,
+        noise_multiplier=MULTIPLIER,
+        steps=3,
+        clip_norm=lambda step: 1 / (1 + step),
+    )
+    seen = train(private, private.module)
+    private.engine.extend(steps=2)
+    with contextlib.suppress(InvalidArgument):
+        private.engine.extend(steps=10**6)
+    seen += train(private, private.module)
+    return report(private, seen, private.purse)
+
+
 def fit_run(rank, folder):
     """`fit` knows nothing of other processes: it must say so, or both would pay and release of
     their own.
@@ -285,6 +309,7 @@ RUNS = [
     ledger_run,
     adaptive_run,
     few_run,
+    extended_run,
 ]
 
 
@@ -395,6 +420,13 @@ def test_a_run_of_two_processes_goes_on_from_its_file(reports):
     for some in reports:
         assert some["ledger_run"]["stop"] == "steps"
         assert some["ledger_run"]["gradients"] == len(some["ledger_run"]["given"]) == 6
+
+
+def test_a_run_is_extended_in_both_and_no_further_than_the_budget_of_the_first(reports):
+    first, second = (some["extended_run"] for some in reports)
+    assert first["gradients"] == second["gradients"] == 5
+    assert (first["spent"], second["spent"]) == (5, 0)
+    assert first["clip_norm"] == second["clip_norm"] == 1 / 5
 
 
 def test_fit_is_refused_or_releases_once(reports):

@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, open_purse  # noqa: E402
-from privypurse.pytorch._budgets import shape  # noqa: E402
+from privypurse.pytorch._opening import shape  # noqa: E402
 from privypurse.training.schedules import Weighted  # noqa: E402
 from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 from tests.pytorch.refused_runs import begin, data, refused, simple  # noqa: E402

@@ -19,7 +19,7 @@ from privypurse import BudgetExhausted, GdpFilter, InvalidArgument, NoiseSource,
 from privypurse.methods import ADPSGD, DPAGD, DPSGD, Dynamic  # noqa: E402
 from privypurse.purse._allowance import Allowance  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse  # noqa: E402
-from privypurse.pytorch._budgets import (  # noqa: E402
+from privypurse.pytorch._opening import (  # noqa: E402
     SHAPES,
     shape,
 )

@@ -299,7 +299,7 @@ def test_one_number_for_each_record_may_come_in_one_dimension(how, way, loss):
     if way == "oracle":
         assert ModuleOracle(module, data, loss=loss, records=30).untried == []
         return
-    private = begin(module, data, loss=loss if way == "backward" else None, micro_batch=1)
+    private = begin(module, data, **{"loss": loss, "micro_batch": 1} if way == "backward" else {})
     for x, y in private.loader:
         if way == "backward":
             private.engine.backward(x, y)

@@ -64,6 +64,17 @@ def plain():
     return Reader(render(content()))
 
 
+def test_released_values_have_their_sensitivity_and_noise_and_answers_are_shown(plain):
+    group = next(one for one in fitted("plain").certificate_.groups if one.kind == "gaussian")
+    row = f"{group.count} {grouped(group.smallest)} {grouped(group.least_sensitivity)} {grouped(group.least_noise_std)}"
+    assert row in plain.text
+    assert "What people stated" not in plain.text
+    certificate = dataclasses.replace(fitted("plain").certificate_, statement={"unit": "one patient <b>"})
+    stated = Reader(render(content(certificate=certificate)))
+    assert "What one record is, and how many of them one person may have one patient <b>" in stated.text
+    assert "Why this epsilon not stated" in stated.text
+
+
 def drawn(page):
     """The figures as the script reads them."""
     return json.loads(re.search(r'id="figures">(.*?)</script>', page).group(1))

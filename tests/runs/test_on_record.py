@@ -243,3 +243,13 @@ def test_an_interrupt_after_payment_says_how_much_was_spent():
     said = r"had spent epsilon 0\.\d+ on data set 'people'; no model was made"
     with pytest.raises(KeyboardInterrupt, match=said), counted(run, "no model was made"):
         raise KeyboardInterrupt
+
+
+def test_the_statement_of_a_schema_is_on_the_ledger_and_on_the_certificates(tmp_path):
+    stated = {"unit": "one person", "holder": "the census office"}
+    trained = train_file(settings_for(tmp_path, schema=dataclasses.replace(SCHEMA, statement=tuple(stated.items()))))
+    part = load_model(tmp_path / "model")[-1].certificate_
+    assert part.statement == trained.purse.certificate().statement == stated
+    assert check_certificate(trained.purse.ledger, part)
+    with pytest.raises(LedgerCorrupt, match="something was changed"):
+        check_certificate(trained.purse.ledger, dataclasses.replace(part, statement=stated | {"unit": "one household"}))

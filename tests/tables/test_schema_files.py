@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
+from privypurse.core._statement import CHOICES, QUESTIONS
 from privypurse.tables._draft import STYLES
 from privypurse.tables._schema import (
     MISSING_VALUES,
@@ -94,7 +95,9 @@ def schemas(draw):
         target = None
     taken = {"."} if any(getattr(column, "thousands", "") for column in columns) else {".", ","}
     above = {"decimal": draw(st.sampled_from(sorted(taken))), "unreadable": draw(st.floats(0, 1))}
-    return Schema(tuple(columns), target, kinds=draw(sources), **above)
+    answers = draw(st.dictionaries(st.sampled_from(sorted(QUESTIONS.keys() - CHOICES)), listed))
+    statement = tuple((key, answers[key]) for key in QUESTIONS if key in answers)
+    return Schema(tuple(columns), target, kinds=draw(sources), statement=statement, **above)
 
 
 @given(schemas())
@@ -106,6 +109,11 @@ def test_what_is_written_comes_back(schema):
 def test_a_column_that_is_only_remarked_on_is_written_as_ignored(schema, remarks):
     others = {name: "left out" for name in remarks if name not in schema.names}
     assert parse_schema(write_schema(schema, comments=others)) == schema
+
+
+def test_a_statement_is_read_in_the_order_of_the_questions():
+    text = '[statement]\nproduct = "Dataset"\nunit = " one patient "\n[columns.age]\nrange = [0, 9]\n'
+    assert parse_schema(text).statement == (("unit", "one patient"), ("product", "Dataset"))
 
 
 def test_a_file_comes_back_with_a_mark_at_its_beginning_too(tmp_path):
@@ -224,6 +232,10 @@ REFUSED = {
     "unknown thousands": ("[columns.a]\nrange = [0, 1]\nthousands = '_'", "thousands of 'a'", "','"),
     "one sign for both": ("[columns.a]\nrange = [0, 1]\nthousands = '.'", "'a'", 'decimal = ","'),
     "a share of unreadable lines": ("unreadable = 5\n" + ONE, "unreadable from 0 to 1", "0.05"),
+    "a statement that is no table": ("statement = 3\n" + ONE, "statement", "[statement]"),
+    "an unknown key of the statement": (ONE + '[statement]\nunits = "x"', "[statement]", "Did you mean unit?"),
+    "an empty answer": (ONE + '[statement]\nunit = " "', "unit of [statement]", "State what one record is"),
+    "an answer on no list": (ONE + '[statement]\ndata = "dynamic"', "data of [statement]", "'static', 'growing'"),
     "a private target": (ONE + '[target]\ncolumn = "y"\nrange = "private"', "target 'y'", "range = [0, 100]"),
 }  # fmt: skip
 

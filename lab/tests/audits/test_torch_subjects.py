@@ -50,8 +50,8 @@ def test_hooks_and_the_compiled_call_release_the_same(subjects):
     ("name", "where"), [("torch-hooks", engine), ("torch-loss", compiled), ("torch-fit", compiled)]
 )
 def test_gradients_that_are_clipped_to_something_else_are_found(monkeypatch, subjects, name, where):
-    def longer(uses, sizes, weights, clip_norm, scale=1.0):
-        return clipped_sum(uses, sizes, weights, 3 * clip_norm, scale)
+    def longer(uses, sizes, weights, clip_norm, scale=1.0, parts=None):
+        return clipped_sum(uses, sizes, weights, 3 * clip_norm, scale, parts)
 
     monkeypatch.setattr(where, "clipped_sum", longer)
     found = gray_box(subjects[name], pairs=1, mu=3.0)

@@ -26,6 +26,8 @@ Examples:
 
 app = typer.Typer(help=HELP, no_args_is_help=True, epilog=EXIT_CODES)
 
+FORMATS = ("json", "markdown", "registry", "events")
+_FORMAT_HELP = f"Everything that is asked, as one of {', '.join(FORMATS)}. Default: the certificate alone."
 NOT_CHECKED = 8  # exit code: a part of the certificate does not hold or was not checked
 NOT_UPHELD = (
     "NOT UPHELD: the certificate's guarantee under add-remove. Its purse is under replace-one, where the number of records is "
@@ -113,8 +115,7 @@ def show(
 
 
 def _details(purse: Any) -> dict[str, Any]:
-    from privypurse.purse._certificate import declared_uncovered
-    from privypurse.purse._entries import FREEZE
+    from privypurse.purse._entries import FREEZE, declared_uncovered
 
     entries = list(purse.ledger.entries(purse.dataset))
     frozen = [f"{entry.what} ({entry.who}, {entry.when[:10]})" for entry in entries if entry.kind == FREEZE]
@@ -132,6 +133,13 @@ def certificate(
     path: Path = None,
     out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write; .json for JSON.")] = None,
     overwrite: options.Overwrite = False,
+    format: Annotated[str | None, options.option("--format", help=_FORMAT_HELP)] = None,
+    schema: Annotated[
+        pathlib.Path | None,
+        options.option(
+            "--schema", help="Schema whose [statement] to put on the ledger first.", complete=options.complete_schema
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Issue the certificate for all releases of a data set.
@@ -139,17 +147,47 @@ def certificate(
     Examples:
 
         privypurse ledger certificate --dataset "survey 2026"
+
+        privypurse ledger certificate --dataset "survey 2026" --format registry --out survey.yaml
+
+    `--format json` and `markdown` have everything that is asked of a use of differential privacy, and `registry` is an entry
+    for OpenDP's registry of deployments. `events` are the charges for Google's dp_accounting.
     """
+    from privypurse.runs.folder import replace_file
+    from privypurse.tables._schema import read_schema
+
+    if format is not None and (format not in FORMATS or json):
+        got = "--json too" if json else repr(format)
+        raise InvalidArgument(f"expected --format to be one of {', '.join(FORMATS)}, got {got}. Leave one out.")
+    stated = () if schema is None else read_schema(schema).statement
+    if schema is not None and not stated:
+        raise InvalidArgument(
+            f"expected a table [statement] in --schema {str(schema)!r}, got none. Leave --schema out."
+        )
     (purse,) = accounts_on(open_ledger(ledger, path), dataset)
+    if stated:
+        purse.note("statement", {"statement": dict(stated)})
     issued = purse.certificate()
-    if out is not None:
+    text = str(issued) if format is None else _written(issued, format, purse.ledger)
+    if out is not None and format is None:
         issued.save(out)
+    elif out is not None:
+        replace_file(out, text)
     if json:
         emit(json_module.loads(issued.to_json()))
     elif out is None:
-        sys.stdout.write(str(issued))
+        sys.stdout.write(text)
     else:
         say(f"certificate: {out}")
+
+
+def _written(issued: Any, format: str, ledger: Any) -> str:
+    from privypurse.purse import _certificate_formats as formats
+
+    if format in ("markdown", "registry"):
+        return formats.markdown(issued) if format == "markdown" else formats.registry(issued)
+    found = formats.complete(issued) if format == "json" else formats.dp_events(issued, ledger)
+    return json_module.dumps(found, indent=2, allow_nan=False) + "\n"
 
 
 @app.command("verify", epilog=EXIT_CODES)

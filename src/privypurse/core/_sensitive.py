@@ -192,6 +192,12 @@ class Sensitive:
             raise UnboundedSensitivity(f"{why}. Use a purse with the other relation.")
         return bound
 
+    def sensitivity(self, neighbouring: Neighbouring) -> float | None:
+        """Return the bound under a relation, in the norm of the box; None where it has none."""
+        with contextlib.suppress(UnboundedSensitivity):
+            return self.bound(neighbouring, self.norm)
+        return None
+
     def __repr__(self) -> str:
         enforced = ((getattr(self, name), relation) for relation, name in _BOUND_UNDER.items())
         bounds = ", ".join(f"{bound} ({relation.value})" for bound, relation in enforced if bound)

@@ -10,7 +10,8 @@ from privypurse.accounting._totals import Filter, Totals
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core._formats import rounded_up
 from privypurse.core.charges import SingleCharge
-from privypurse.purse._certificate import Certificate, declared_uncovered
+from privypurse.purse._certificate import Certificate
+from privypurse.purse._entries import declared_statement, declared_uncovered
 from privypurse.purse._ledger import MemoryLedger
 from privypurse.purse._purse import Purse
 
@@ -51,10 +52,10 @@ class Allowance(Purse):
         """The purse that is charged."""
         return self._purse
 
-    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
+    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, **how: Any) -> None:
         self._filter.admit(self.totals, charge)
         try:
-            self._purse._pay(charge, other, what, exact=exact)
+            self._purse._pay(charge, other, what, **how)
         except BudgetExhausted:
             own, its = (mu_squared_left(one.filter, one.totals) for one in (self, self._purse))
             rounding = 1e-6 * mu_squared_left(self._filter, self._filter.start())
@@ -62,7 +63,7 @@ class Allowance(Purse):
             raise
         # Two threads may both pass the first check; the purse is then charged for a release refused
         # here.
-        super()._pay(charge, other, what, exact=exact)
+        super()._pay(charge, other, what, **how)
         if self.hold is not None:
             self.hold.update()
 
@@ -98,6 +99,7 @@ class Allowance(Purse):
             ledger=purse.ledger.location,
             ledger_lines=lines,
             ledger_digest=digest,
+            statement=declared_statement(entries),
             part_of=f"a purse with {limit}, which had spent {rounded_up(spent)} when this was issued",
         )
 

@@ -4,9 +4,8 @@ import hashlib
 import json
 import math
 import pathlib
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from privypurse.accounting import _filters as filters
@@ -17,10 +16,12 @@ from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core._formats import counted, rounded_up
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._reading import check_fields, finite_or_none, read_json, refusing
+from privypurse.core._statement import QUESTIONS
 from privypurse.core._version import __version__
-from privypurse.core.charges import GaussianCharge, RepeatedCharge, SingleCharge, from_json
-from privypurse.purse._entries import CHARGE, NOTE, RESERVE, SETTLE, UNCOVERED, Entry, canonical
+from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.purse._entries import NOTE, canonical, declared_statement, declared_uncovered
 from privypurse.purse._ledger import Ledger, current_user, now
+from privypurse.purse._replay import EXACT_SAMPLERS, Record, Releases, read_record
 
 FORMAT = 1
 
@@ -30,7 +31,6 @@ ALWAYS_UNCOVERED = (
 )
 INEXACT = "gaps between floating-point numbers in the noise, running time and other side channels"
 EXACT = "running time and other side channels"
-EXACT_SAMPLERS = {"secure", "discrete", "opendp"}
 
 SAMPLING = (
     "that records were sampled independently, with the stated probabilities and in secret, where an oracle outside this "
@@ -48,6 +48,15 @@ class Group:
     smallest: float | None  # noise multiplier of Gaussian releases, or epsilon of selections
     largest: float | None
     sample_prob: float = 1.0  # Poisson sampling rate of the records behind them
+    # Under the relation of the purse. None where an earlier version recorded them, or for one without a bound.
+    least_sensitivity: float | None = None
+    largest_sensitivity: float | None = None
+    least_noise_std: float | None = None  # of Gaussian noise
+    largest_noise_std: float | None = None
+
+
+# Fields that earlier versions did not write.
+_LATER = ("least_sensitivity", "largest_sensitivity", "least_noise_std", "largest_noise_std")
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,8 @@ class Certificate:
         Issuer, time, version of privypurse, and format of the JSON.
     part_of : str
         For a certificate of a part of what was released: the whole. Otherwise empty.
+    statement : dict of str to str
+        What people stated of what the library cannot know, by its key in a schema.
     """
 
     dataset: str
@@ -133,10 +144,17 @@ class Certificate:
     version: str
     format: int = FORMAT
     part_of: str = ""
+    statement: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Write the certificate as JSON. An infinite epsilon is null; it is then not private."""
-        return json.dumps(finite_or_none(asdict(self), nan=False), indent=2, allow_nan=False)
+        fields = asdict(self)
+        if not self.statement:  # as earlier versions wrote it
+            del fields["statement"]
+        fields["groups"] = [
+            {k: v for k, v in group.items() if k not in _LATER or v is not None} for group in fields["groups"]
+        ]
+        return json.dumps(finite_or_none(fields, nan=False), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Certificate":
@@ -194,10 +212,10 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
     entries = [entry for entry in ledger.entries(dataset) if entry.seq <= last]
     if not entries:
         raise LedgerCorrupt(f"the ledger up to line {last} is not about data set {dataset!r}.")
-    record = _read(entries)
+    record = read_record(entries)
     totals = entries[-1].totals
-    both = all(other is not None for _, other, _ in record.releases)
-    others = [RepeatedCharge(other, count) for (_, other, _), count in record.releases.items() if other]
+    both = all(other is not None for _, other, *_ in record.releases)
+    others = [RepeatedCharge(other, count) for (_, other, *_), count in record.releases.items() if other]
     # An unsettled block is charged, but its single releases are not known.
     known = both and not record.unsettled
     relations = {}
@@ -210,7 +228,7 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
             relations[relation.value] = UnderRelation(epsilon, delta, recorded)
     non_private = isinstance(filter, DeclaredNonPrivate)
     released = sum(record.releases.values())
-    sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge, _, _ in record.releases)
+    sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge, *_ in record.releases)
     declared = declared_uncovered(entries)
     return Certificate(
         dataset=dataset,
@@ -235,6 +253,7 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
         issued_by=current_user(),
         issued_at=now(),
         version=__version__,
+        statement=declared_statement(entries),
     )
 
 
@@ -252,27 +271,7 @@ def why_not_stated(certificate: Certificate, name: str) -> str | None:
     return None
 
 
-def declared_uncovered(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Return what was recorded as not covered, without duplicates."""
-    return tuple(dict.fromkeys(entry.what for entry in entries if entry.kind == UNCOVERED))
-
-
-@dataclass
-class _Record:
-    """Releases on one data set according to its ledger."""
-
-    releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]"
-    unsettled: set[str]
-    simulation: bool
-    samplers: "Counter[str]"
-
-    @property
-    def exact(self) -> bool:
-        """Whether all noise is known to be exact; false with unsettled blocks."""
-        return bool(self.releases) and not self.unsettled and set(self.samplers) <= EXACT_SAMPLERS
-
-
-def _noise(record: _Record) -> str:
+def _noise(record: Record) -> str:
     """Describe the source of the noise, as the ledger has it."""
     entropy = "seeded (SIMULATION, not private)" if record.simulation else "operating-system entropy"
     if record.samplers["opendp"]:
@@ -281,7 +280,7 @@ def _noise(record: _Record) -> str:
     exactly = sum(count for sampler, count in record.samplers.items() if sampler in EXACT_SAMPLERS)
     said = [entropy]
     if record.exact:
-        gaussian = any(isinstance(charge, GaussianCharge) for charge, _, _ in record.releases)
+        gaussian = any(isinstance(charge, GaussianCharge) for charge, *_ in record.releases)
         said.append("exact arithmetic" + (" (discrete Gaussian)" if gaussian and not record.samplers["secure"] else ""))
     elif exactly:
         # No plural: certificates of earlier versions are compared with this text.
@@ -293,45 +292,25 @@ def _noise(record: _Record) -> str:
     return ", ".join(said)
 
 
-def _read(entries: Iterable[Entry]) -> _Record:
-    record = _Record(Counter(), set(), False, Counter())
-    for entry in entries:
-        if entry.kind not in (CHARGE, RESERVE, SETTLE):
-            continue
-        body = entry.details
-        record.simulation = record.simulation or entry.is_simulation
-        exact = body.get("exact")
-        # An earlier ledger format says only that noise was exact; there was one sampler then.
-        sampler = "secure" if exact is True else str(exact or "plain")
-        with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
-            if entry.kind == CHARGE:
-                record.releases[_single(body["charge"]), _single(body["other"]), entry.what] += 1
-                record.samplers[sampler] += 1
-            elif entry.kind == RESERVE:
-                record.unsettled.add(body["reservation"])
-            else:
-                record.unsettled.discard(body["reservation"])
-                for charge, other, what, count in body["used"]:
-                    record.releases[_single(charge), _single(other), what] += count
-                    record.samplers[sampler] += count
-    return record
-
-
-def _single(described: Any) -> Any:
-    return None if described is None else from_json(described)
-
-
-def _groups(releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]") -> tuple[Group, ...]:
-    found: dict[tuple[str, str, float], list[tuple[float | None, int]]] = {}
-    for (charge, _, what), count in releases.items():
+def _groups(releases: Releases) -> tuple[Group, ...]:
+    found: dict[tuple[str, str, float], list[tuple[float | None, float | None, int]]] = {}
+    for (charge, _, what, bound), count in releases.items():
         level = getattr(charge, "noise_multiplier", getattr(charge, "epsilon", None))
-        found.setdefault((what, charge.kind, getattr(charge, "sample_prob", 1.0)), []).append((level, count))
+        found.setdefault((what, charge.kind, getattr(charge, "sample_prob", 1.0)), []).append((level, bound, count))
     groups = []
     for (what, kind, sample_prob), members in found.items():
-        levels = [level for level, _ in members if level is not None]
-        count = sum(count for _, count in members)
-        groups.append(Group(what, kind, count, min(levels, default=None), max(levels, default=None), sample_prob))
+        known = all(bound is not None for _, bound, _ in members)
+        bounds = [bound for _, bound, _ in members if known]
+        noises = [level * bound for level, bound, _ in members if known and level and bound and kind == "gaussian"]
+        levels, count = [level for level, *_ in members], sum(count for *_, count in members)
+        groups.append(Group(what, kind, count, *_ends(levels), sample_prob, *_ends(bounds), *_ends(noises)))
     return tuple(groups)
+
+
+def _ends(values: Iterable[float | None]) -> tuple[float | None, float | None]:
+    """Return the smallest and the largest value that is known; None where there is none."""
+    known = [value for value in values if value is not None]
+    return min(known, default=None), max(known, default=None)
 
 
 def _prose(c: Certificate) -> Iterable[str]:
@@ -373,6 +352,10 @@ def _prose(c: Certificate) -> Iterable[str]:
     for item in c.uncovered:
         yield f"  - {' '.join(item.split())}"  # names in it may have line breaks
     yield ""
+    if c.statement:
+        yield "Stated by people, and not checked:"
+        yield from (f"  - {QUESTIONS.get(key, key)}: {' '.join(answer.split())}" for key, answer in c.statement.items())
+        yield ""
     yield f"Noise: {c.noise}"
     yield f"Spent by: {', '.join(c.people)}"
     yield f"Ledger: {c.ledger}, {counted(c.ledger_lines, 'line')}, last SHA-256 {c.ledger_digest}"

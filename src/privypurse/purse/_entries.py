@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from privypurse.accounting._totals import Totals
 from privypurse.core._errors import LedgerCorrupt
+from privypurse.core._statement import QUESTIONS
 
 GENESIS = "0" * 64
 
@@ -81,6 +83,20 @@ class Entry:
         if self.seq != seq + 1 or self.previous != digest:
             what = f"line {self.seq} of the ledger does not follow line {seq}"
             raise LedgerCorrupt(f"{what}: lines were removed, added or reordered.")
+
+
+def declared_uncovered(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Return what was recorded as not covered, without duplicates."""
+    return tuple(dict.fromkeys(entry.what for entry in entries if entry.kind == UNCOVERED))
+
+
+def declared_statement(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return what people stated (`core._statement`); a later answer replaces an earlier one."""
+    found: dict[str, Any] = {}
+    for entry in entries:
+        if entry.kind == NOTE and isinstance(stated := entry.details.get("statement"), dict):
+            found |= stated
+    return {key: found[key] for key in QUESTIONS if isinstance(found.get(key), str)}
 
 
 def canonical(value: Any) -> str:

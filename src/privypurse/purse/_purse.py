@@ -371,7 +371,8 @@ class Purse(Shared):
             seen_under = getattr(mechanism, "charge_seen_under", None)
             other = seen_under and seen_under(box, relation, Neighbouring.REPLACE_ONE)
         with contextlib.nullcontext() if sample is None else sample.take():
-            self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
+            how: Any = {"exact": noise.sampler if noise.secure else None, "sensitivity": box.sensitivity(relation)}
+            self._pay(charge, other, what, **how)
         value = mechanism.draw(box, relation, noise)
         noise_std = mechanism.noise_std(box, relation) if hasattr(mechanism, "noise_std") else None
         return Released(value, charge, noise_std)
@@ -390,15 +391,15 @@ class Purse(Shared):
         finally:
             Purse.observer = before
 
-    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
-        """Record a charge, or raise. `exact` names the sampler if its noise is exact."""
+    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, **how: Any) -> None:
+        """Record a charge, or raise. `how` may have `exact`, the sampler of exact noise, and `sensitivity`."""
         if not isinstance(charge, SingleCharge):
             raise UnsupportedCharge(f"no filter has a price for {charge!r}. Return one of core.charges.")
         reservation = self._reservation
         try:
-            if reservation is None or not reservation.pay(charge, other, what, exact=exact):
+            if reservation is None or not reservation.pay(charge, other, what, **how):
                 body: dict[str, Any] = {"charge": describe(charge), "other": describe(other)}
-                body |= {"simulation": self._noise.simulation, "exact": exact}
+                body |= {"simulation": self._noise.simulation, "exact": None, "sensitivity": None} | how
                 self._append(CHARGE, body, what, lambda spent: self._filter.admit(spent, charge))
         except (BudgetExhausted, UnsupportedCharge):
             raise

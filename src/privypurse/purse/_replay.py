@@ -1,6 +1,9 @@
-"""Recomputation of a ledger's totals from its charges."""
+"""Reading of the charges of a ledger, and recomputation of its totals from them."""
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.accounting._totals import Filter, Totals
@@ -9,6 +12,52 @@ from privypurse.core._reading import refusing
 from privypurse.core.charges import Charge, RepeatedCharge, SingleCharge, from_json
 from privypurse.purse._entries import CHARGE, RESERVE, SETTLE, Entry, totals_from_text
 from privypurse.purse._ledger import Ledger
+
+EXACT_SAMPLERS = {"secure", "discrete", "opendp"}
+# Charges under the purse's relation and under replace-one, the purpose and the sensitivity.
+Releases = Counter[tuple[SingleCharge, SingleCharge | None, str, float | None]]
+
+
+@dataclass
+class Record:
+    """Releases on one data set according to its ledger."""
+
+    releases: Releases
+    unsettled: dict[str, tuple[SingleCharge, int]]  # blocks, with the charge and how many of it were reserved
+    simulation: bool
+    samplers: "Counter[str]"
+
+    @property
+    def exact(self) -> bool:
+        """Whether all noise is known to be exact; false with unsettled blocks."""
+        return bool(self.releases) and not self.unsettled and set(self.samplers) <= EXACT_SAMPLERS
+
+
+def read_record(entries: Iterable[Entry]) -> Record:
+    """Read what was released, and what was charged for without being settled."""
+    record = Record(Counter(), {}, False, Counter())
+    for entry in entries:
+        if entry.kind not in (CHARGE, RESERVE, SETTLE):
+            continue
+        body = entry.details
+        record.simulation = record.simulation or entry.is_simulation
+        exact = body.get("exact")
+        # An earlier ledger format says only that noise was exact; there was one sampler then.
+        sampler = "secure" if exact is True else str(exact or "plain")
+        with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
+            if entry.kind == CHARGE:
+                charge, other = _single(body["charge"]), _or_none(body["other"])
+                record.releases[charge, other, entry.what, _bound(body.get("sensitivity"))] += 1
+                record.samplers[sampler] += 1
+            elif entry.kind == RESERVE:
+                record.unsettled[body["reservation"]] = (_single(body["charge"]), body["count"])
+            else:
+                record.unsettled.pop(body["reservation"], None)
+                bounds = body.get("sensitivities") or [None] * len(body["used"])
+                for (charge, other, what, count), bound in zip(body["used"], bounds, strict=True):
+                    record.releases[_single(charge), _or_none(other), what, _bound(bound)] += count
+                    record.samplers[sampler] += count
+    return record
 
 
 def replay(ledger: Ledger, dataset: str, filter: Filter) -> Totals:
@@ -64,3 +113,13 @@ def _single(described: object) -> SingleCharge:
     if isinstance(charge, RepeatedCharge):
         raise LedgerCorrupt("a block of the ledger names a repeated charge where a single one belongs.")
     return charge
+
+
+def _bound(value: object) -> float | None:
+    if value is not None and not (isinstance(value, float) and 0 < value < math.inf):
+        raise LedgerCorrupt("a line of the ledger has a sensitivity that is not a positive number.")
+    return value
+
+
+def _or_none(described: object) -> SingleCharge | None:
+    return None if described is None else _single(described)

@@ -14,7 +14,7 @@ from privypurse.core.charges import SingleCharge
 from privypurse.purse._entries import RESERVE, SETTLE, totals_to_text
 from privypurse.purse._ledger import Decide, Ledger
 
-Line = tuple[SingleCharge, SingleCharge | None, str]
+Line = tuple[SingleCharge, SingleCharge | None, str, float | None]  # the last is the sensitivity
 
 
 class Reservation:
@@ -57,7 +57,15 @@ class Reservation:
         with self._lock:
             return None if self._ceiling is None else (self._current, self._ceiling)
 
-    def pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> bool:
+    def pay(
+        self,
+        charge: SingleCharge,
+        other: SingleCharge | None,
+        what: str,
+        *,
+        exact: str | None = None,
+        sensitivity: float | None = None,
+    ) -> bool:
         """Take a charge from the block. If it does not fit, settle and reserve the next one.
 
         `exact` names the sampler of the noise, if exact; a block names it where all releases agree.
@@ -77,7 +85,7 @@ class Reservation:
             else:
                 self._settle()
                 self._reserve(charge, other)
-            self._lines[charge, other, what] += 1
+            self._lines[charge, other, what, sensitivity] += 1
             self._samplers.add(exact)
             return True
 
@@ -94,7 +102,8 @@ class Reservation:
         ceiling, unused, lines = self._ceiling, self._ceiling.minus(self._current), self._lines
         body: dict[str, Any] = {
             "reservation": self._id,
-            "used": [[describe(c), describe(o), what, count] for (c, o, what), count in lines.items()],
+            "used": [[describe(c), describe(o), what, count] for (c, o, what, _), count in lines.items()],
+            "sensitivities": [sensitivity for *_, sensitivity in lines],  # of the same
             "returned": None,
             "exact": next(iter(self._samplers)) if len(self._samplers) == 1 else None,
         }

@@ -8,10 +8,11 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("privypurse.pytorch needs PyTorch: pip install 'privypurse[torch]'.") from error
 
-from privypurse.pytorch._budgets import AdaptiveClip, open_purse
 from privypurse.pytorch._checkpoint import resume, save
+from privypurse.pytorch._clip_norms import AdaptiveClip
 from privypurse.pytorch._fitting import DeepNesterov, Fitted, fit
 from privypurse.pytorch._fixing import fix
+from privypurse.pytorch._opening import open_purse
 from privypurse.pytorch._private_loop import Private, make_private
 
 __all__ = [

@@ -1,7 +1,6 @@
-"""[PUBLIC] Budget of a run of the engine: named schedules, the purse that prices them, and releases."""
+"""[PUBLIC] Budget of a run of the engine: settings, and releases with the noise chosen for each."""
 
 import contextlib
-import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -11,232 +10,23 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from privypurse.accounting._filters import GdpFilter, RdpFilter
 from privypurse.accounting._fixed_schedule import FixedSchedule
-from privypurse.accounting._totals import Filter, Totals
-from privypurse.accounting.calibrate import rdp_noise_factor
-from privypurse.core._checks import positive, positive_integer, probability, shown, small_probability
+from privypurse.accounting._totals import Totals
+from privypurse.core._checks import shown
 from privypurse.core._errors import BudgetExhausted, InvalidArgument, count_charge
 from privypurse.core._formats import counted
-from privypurse.core._neighbouring import Neighbouring
-from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sample
 from privypurse.core.charges import GaussianCharge, RepeatedCharge, to_json
 from privypurse.core.queries import ModuleGradient, Released, ShareWithin
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian
-from privypurse.methods._dp_sgd import calibrated, fixed_schedule, relative_charges
-from privypurse.methods.dynamic import geometric_influences, momentum_influences
-from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse
-from privypurse.pytorch._clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_clip_norm
+from privypurse.pytorch._clip_norms import AdaptiveClip, ByPart, ByStep, Clip
+from privypurse.pytorch._clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
 from privypurse.training._checkpoint import single_charge
 from privypurse.training._progress import Callback
 from privypurse.training._trace import Step, Trace, forget, remembered
-from privypurse.training.schedules import shapes
-from privypurse.training.schedules._base import Budget, EvenSplit, Schedule, Weighted
-
-SHAPES = ("uniform", "dynamic", "momentum", "exponential", "step", "sigmoid")
-
-
-@dataclass(frozen=True)
-class AdaptiveClip:
-    """Clip norm that is adapted every few steps, by the share of gradients within it.
-
-    Each look is a release on a fresh sample, with its own ledger entry; no step is made with it.
-    (Andrew et al. 2021, arXiv:1905.03871, count in the samples of the gradients.)
-
-    Parameters
-    ----------
-    start : float, default 1.0
-        Initial clip norm. Public.
-    quantile : float, default 0.5
-        Target share of gradients within the norm.
-    every : int, default 10
-        Gradients between two looks.
-    rate : float, default 1.0
-        A look multiplies the norm by ``exp(rate (quantile - share))``.
-    error : float, default 0.05
-        Standard deviation of the noise in the share; more where looks would cost a few percent.
-    """
-
-    start: float = 1.0
-    quantile: float = 0.5
-    every: int = 10
-    rate: float = 1.0
-    error: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_clip_norm(start=self.start)
-        if probability(quantile=self.quantile) >= 1:
-            raise InvalidArgument(f"quantile must be below 1; got {self.quantile!r}. Pass for example 0.5.")
-        positive_integer(every=self.every)
-        positive(rate=self.rate)
-        positive(error=self.error)
-
-    def looks(self, steps: int) -> int:
-        """Return the number of looks for a number of gradients."""
-        return math.ceil(steps / self.every)
-
-    def noise_multiplier(self, expected_batch: float, of_gradients: float) -> float:
-        """Return the noise multiplier of a look, at least twice that of gradients."""
-        # Looks then take at most a fortieth of the budget. A record moves the count by 1/2.
-        return max(2 * self.error * expected_batch, 2 * of_gradients * math.sqrt(10 / min(self.every, 10)))
-
-
-def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9) -> Weighted:
-    """Return a schedule of the papers by name, for a number of gradients.
-
-    "dynamic" weights a step by the influence of its noise on the result, which for a steady
-    contraction equals "exponential"; "momentum" does so for averaged gradients. `ratio` is the
-    budget of the last step relative to the first. "step" has four levels.
-
-    Examples
-    --------
-    >>> shape("exponential", 3).weights
-    (1.0, 2.0, 4.0)
-    """
-    steps, ratio = positive_integer(steps=steps), positive(ratio=ratio)
-    if name not in SHAPES:
-        raise InvalidArgument(f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}.")
-    gamma = ratio ** (-2 / max(1, steps - 1))  # a module's contraction is unknown: this one leads to the ratio
-    levels = min(4, steps)
-    return Weighted(
-        {
-            "uniform": lambda: shapes.uniform(steps),
-            "dynamic": lambda: shapes.influence(geometric_influences(steps, gamma).tolist()),
-            "momentum": lambda: shapes.influence(momentum_influences(steps, gamma, momentum).tolist()),
-            "exponential": lambda: shapes.exponential(steps, ratio),
-            "step": lambda: shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)),
-            "sigmoid": lambda: shapes.sigmoid(steps, 10 / steps, ratio),
-        }[name]()
-    )
-
-
-def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
-    """Return a schedule given its name, its weights or itself."""
-    if isinstance(schedule, str):
-        return shape(schedule, steps)
-    if isinstance(schedule, tuple | list):
-        schedule = Weighted(tuple(schedule))
-    if isinstance(schedule, type) or not hasattr(schedule, "propose"):
-        raise InvalidArgument(f"schedule must be a name, a list of weights or a Schedule; got {shown(schedule)}.")
-    if isinstance(schedule, Weighted) and (weights := len(schedule.weights)) != steps:
-        what = f"schedule has {counted(weights, 'weight')} for {counted(steps, 'step')}"
-        raise InvalidArgument(f"{what}. Pass steps={weights}.")
-    return schedule  # type: ignore[return-value]
-
-
-def rule_for(
-    target: GdpFilter, schedule: Schedule, steps: int, sample_prob: float, clip: AdaptiveClip | None, expected: float
-) -> Filter:
-    """Return the filter of a run: Gaussian DP for full batches, fixed or Rényi for samples."""
-    if sample_prob == 1:
-        return target
-    if not isinstance(schedule, Weighted | EvenSplit):
-        reference = fixed_schedule((1.0,) * steps, sample_prob, target).schedule[0]
-        assert isinstance(reference, GaussianCharge)
-        return RdpFilter(target.epsilon, target.delta, target.neighbouring, reference=reference)
-    charges = _relative_charges(schedule, steps, sample_prob)
-    if clip is None:
-        return calibrated(charges, target)
-    # Noise of looks relative to gradients, from the noise that gradients would have without looks.
-    factor = rdp_noise_factor(charges, target.epsilon, target.delta, target.neighbouring)
-    alone = [GaussianCharge(factor * charge.noise_multiplier, sample_prob) for charge in charges]
-    typical = min(charge.noise_multiplier for charge in alone)
-    look = GaussianCharge(clip.noise_multiplier(expected, typical), sample_prob)
-    mixed = ([look, charge] if k % clip.every == 0 else [charge] for k, charge in enumerate(alone))
-    return calibrated(list(itertools.chain.from_iterable(mixed)), target)
-
-
-def open_purse(
-    *,
-    epsilon: float,
-    delta: float,
-    neighbouring: Neighbouring | str,
-    steps: int,
-    sample_prob: float = 1.0,
-    schedule: "str | Schedule | Sequence[float]" = "uniform",
-    clip_norm: "float | AdaptiveClip" = 1.0,
-    records: float | None = None,
-    **settings: Any,
-) -> Purse:
-    """Open the purse that prices a run of `make_private`, for a ledger file or several runs.
-
-    Parameters
-    ----------
-    epsilon, delta, neighbouring
-        Budget. The schedule is calibrated to spend exactly this.
-    steps, schedule, clip_norm, records
-        As for `make_private`; `records` is needed for an `AdaptiveClip` only.
-    sample_prob : float, default 1.0
-        Poisson sampling rate: expected batch size over public number of records.
-    **settings
-        ``ledger``, ``dataset``, ``noise``, ``who``: as for `Purse`.
-
-    Examples
-    --------
-    >>> open_purse(epsilon=2.0, delta=1e-5, neighbouring="add-remove", steps=100, sample_prob=0.01).filter
-    <FixedSchedule: 100 releases, epsilon=2, delta=1e-05>
-    """
-    steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
-    clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
-    if clip is not None and records is None:
-        raise InvalidArgument("records must be given for an AdaptiveClip; got None. Pass the public number of records.")
-    expected = sample_prob * positive(records=1.0 if records is None else records)
-    target = GdpFilter(epsilon, delta, neighbouring)
-    rule = rule_for(target, schedule_of(schedule, steps), steps, sample_prob, clip, expected)
-    return Purse.with_filter(rule, **settings)
-
-
-def target_of(
-    purse: Purse | None, epsilon: Any, delta: Any, relation: Neighbouring, noise: NoiseSource | None, records: float
-) -> GdpFilter | None:
-    """Return the budget to plan with, None where a purse is given."""
-    if purse is None:
-        if epsilon is None or delta is None:
-            raise InvalidArgument(f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}.")
-        check_delta(small_probability(delta=delta), records)
-        return GdpFilter(epsilon, delta, relation)
-    if not isinstance(purse, Purse):
-        raise InvalidArgument(f"purse must be a Purse or None; got {shown(purse)}. Open one with open_purse(...).")
-    for name, value in (("delta", delta), ("noise", noise)):
-        if value is not None:
-            raise InvalidArgument(f"{name} is set by the purse; got {shown(value)}. Leave it out.")
-    return None
-
-
-def check_rule(
-    rule: Filter, sample_prob: float, schedule: Schedule, steps: int, clip: AdaptiveClip | None, *, followed: bool
-) -> None:
-    """Refuse a purse that cannot price the run; `followed`: the schedule is the purse's own."""
-    if isinstance(rule, FixedSchedule):
-        releases = steps + (0 if clip is None else clip.looks(steps))
-        if len(rule.schedule) < releases:
-            opened = f"purse was opened for {counted(len(rule.schedule), 'release')}, but the run has {releases}"
-            raise InvalidArgument(f"{opened}. Pass the same steps, schedule and clip_norm to open_purse(...).")
-        if not isinstance(schedule, Weighted | EvenSplit):
-            adaptive = f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive"
-            raise InvalidArgument(f"{adaptive}. Pass it to open_purse(...) too.")
-        charges = [charge for charge in rule.schedule if isinstance(charge, GaussianCharge)]
-        # A look comes before every so many gradients.
-        of_gradients = [charge for k, charge in enumerate(charges) if clip is None or k % (clip.every + 1)]
-        pairs = zip(of_gradients, _relative_charges(schedule, steps, sample_prob), strict=False)
-        ratios = [planned.noise_multiplier / wanted.noise_multiplier for planned, wanted in pairs]
-        if not followed and max(ratios) > min(ratios) * (1 + 1e-6):
-            raise InvalidArgument("purse was opened for another schedule. Leave schedule out, or pass the same.")
-        wrong = sorted({charge.sample_prob for charge in charges} - {sample_prob})
-        if wrong:
-            opened = f"purse was opened for sampling rate {wrong[0]:g}, not {sample_prob:g}"
-            raise InvalidArgument(f"{opened}. Pass the same batch_size and records.")
-    elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
-        cannot = f"purse has a {rule.name} filter, which cannot price Poisson samples"
-        raise InvalidArgument(f"{cannot}. Open it with open_purse(...), or pass full_batch=True.")
-
-
-def _relative_charges(schedule: Weighted | EvenSplit, steps: int, sample_prob: float) -> list[GaussianCharge]:
-    weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
-    return relative_charges(weights, sample_prob)
+from privypurse.training.schedules._base import Budget, ConstantNoise, EvenSplit, Schedule, Weighted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +44,7 @@ class Settings:
 
 
 class Payments:
-    """Chooses the noise of each release before its sample is drawn, and charges it.
+    """Chooses the noise of each release before its batches are handed out, and charges it.
 
     The noise depends on earlier releases only. The bound in the box is the clip norm that gradients
     were clipped to, which changes only after a look at gradient norms, itself a release.
@@ -264,13 +54,15 @@ class Payments:
         self,
         purse: Purse,
         schedule: Schedule,
-        clip_norm: float | AdaptiveClip,
+        clip_norm: Clip,
         settings: Settings,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.purse, self.schedule, self.clip, self.settings = purse, schedule, clip_norm, settings
         self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
-        self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm  # the current one
+        self._steady = clip_norm if isinstance(clip_norm, float) else 0.0
+        if isinstance(clip_norm, AdaptiveClip | ByPart):
+            self._steady = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm.total
         self._looks = 0 if self._adaptive is None else self._adaptive.looks(settings.steps)  # in the whole run
         self._rule, self._callbacks = purse.filter, list(callbacks)
         self._fixed = isinstance(purse.filter, FixedSchedule)  # it decides what comes next, not the schedule
@@ -283,6 +75,55 @@ class Payments:
         self._started = self._reserved = False
         self._blocks = contextlib.ExitStack()
 
+    @property
+    def clip_norm(self) -> float:
+        """Bound on the whole gradient of a record at the next step."""
+        return self.clip.at(self.gradients) if isinstance(self.clip, ByStep) else self._steady
+
+    @property
+    def clip_norms(self) -> float | tuple[float, ...]:
+        """Clip norm of the next step, or that of each part of the module."""
+        return self.clip.norms if isinstance(self.clip, ByPart) else self.clip_norm
+
+    @property
+    def parts(self) -> dict[str, int] | None:
+        """Part of the module that each parameter belongs to, where parts are clipped by themselves."""
+        return self.clip.parts if isinstance(self.clip, ByPart) else None
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise multiplier of the next release; infinity where the budget covers none."""
+        if self.gradients >= self.settings.steps:
+            return math.inf
+        if self._fixed:
+            return self._rule.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
+        try:
+            return self._proposed(looking=self._look_is_next())
+        except BudgetExhausted:
+            return math.inf
+
+    def extend(self, steps: int) -> None:
+        """Lengthen the run, if its schedule does not divide the whole budget over the steps it had."""
+        settings, adaptive = self.settings, self._adaptive
+        total = settings.steps + steps
+        looks = 0 if adaptive is None else adaptive.looks(total)
+        if self._fixed:
+            assert isinstance(self._rule, FixedSchedule)
+            left = len(self._rule.schedule) - self.purse.totals.quanta[0]
+            needed = total + looks - len(self.trace.steps)
+            if needed > left:
+                what = f"{counted(needed, 'more release')}, but the budget covers {left}"
+                raise InvalidArgument(f"the run would have {what}. Extend it by less, or begin with fewer steps.")
+        elif self._divides:
+            divided = "the schedule divides the whole budget over the steps of the run"
+            raise InvalidArgument(f"{divided}: none is left for others. Begin with noise_multiplier and epsilon.")
+        if isinstance(self.clip, ByStep):
+            self.clip = self.clip.extended(total)
+        whole = settings.samples_per_pass == settings.steps + self._looks
+        each = total + looks if whole else settings.samples_per_pass
+        self.settings, self._looks = replace(settings, steps=total, samples_per_pass=each), looks
+        self.trace.stop_reason, self._started = "", False
+
     def plan(self) -> None:
         """Choose the noise of the next release, or end the run if none fits the budget."""
         self._next = None
@@ -290,8 +131,7 @@ class Payments:
             self.finish("steps")
         if self.trace.stop_reason:
             return
-        looks = len(self.trace.steps) - self.gradients
-        self.looking = self._adaptive is not None and self.gradients == looks * self._adaptive.every
+        self.looking = self._look_is_next()
         try:
             if self._fixed:
                 now = self.purse.totals
@@ -299,15 +139,19 @@ class Payments:
                 if math.isinf(multiplier):  # raises: nothing is left, or another release comes next
                     replace(self._budget, now=now).gaussian(1.0)
             else:
-                multiplier = self._proposed()
+                multiplier = self._proposed(looking=self.looking)
             self._next = TorchGaussian(multiplier)
         except BudgetExhausted:
             self.finish("budget")
 
-    def _proposed(self) -> float:
+    def _look_is_next(self) -> bool:
+        looks = len(self.trace.steps) - self.gradients
+        return self._adaptive is not None and self.gradients == looks * self._adaptive.every
+
+    def _proposed(self, *, looking: bool) -> float:
         """Return the noise multiplier of a look, or that which the schedule proposes."""
         multiplier, least = self._look_noise, 0.0
-        if not self.looking:
+        if not looking:
             mechanism = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, self._budget)
             if not isinstance(mechanism, Gaussian):
                 proposed = (
@@ -337,7 +181,11 @@ class Payments:
         noisy: Any = released.value
         self.gradients += not self.looking
         if not (self.looking or self._fixed):
-            seen = np.empty(0) if self._divides else noisy.detach().cpu().numpy()
+            seen = (
+                np.empty(0)
+                if self._divides or isinstance(self.schedule, ConstantNoise)
+                else noisy.detach().cpu().numpy()
+            )
             self._past = remembered(self._past, replace(released, value=seen))
             forget(self._past)
             self._budget = self._budget.after(released.charge)
@@ -364,7 +212,7 @@ class Payments:
         assert clip is not None
         share = min(max(noisy_count / self.settings.expected_batch + 0.5, 0.0), 1.0)
         moved = self.clip_norm * math.exp(clip.rate * (clip.quantile - share))
-        self.clip_norm = min(max(moved, LEAST_CLIP_NORM), MOST_CLIP_NORM)
+        self._steady = min(max(moved, LEAST_CLIP_NORM), MOST_CLIP_NORM)
 
     def finish(self, reason: str) -> None:
         """End the run."""
@@ -404,7 +252,9 @@ class Payments:
     def go_on(self, state: dict[str, Any], vectors: list[Any]) -> None:
         """Continue a run from its `state`."""
         self.trace = Trace.from_json(state["trace"])
-        self.clip_norm, self._look_noise = state["clip_norm"], state["look_noise"]
+        self._look_noise = state["look_noise"]
+        if self._adaptive is not None:
+            self._steady = state["clip_norm"]
         gradients = [step for step in self.trace.steps if step.query == ModuleGradient.__name__]
         self.gradients = len(gradients)
         quanta, releases, non_private = state["start"]

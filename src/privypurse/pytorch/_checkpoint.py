@@ -75,7 +75,7 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     * Resuming never lowers what was spent: the ledger must continue the saved one, with all later
       releases. (A simulation may use a ledger in memory; its releases are then charged again.)
     * A simulation on the CPU continues bit for bit, if the budget also covers releases that were
-      made after the file was written.
+      made after the file was written, and no worker processes fetch samples ahead.
     """
     where = _path(path)
     if not where.exists():

@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -346,53 +346,64 @@ class ClippedSum:
 
 
 def clipped_sum(
-    uses: list[Use], sizes: dict[str, torch.Size], weights: Tensor, clip_norm: Tensor | float, scale: float = 1.0
+    uses: list[Use],
+    sizes: dict[str, torch.Size],
+    weights: Tensor,
+    clip_norm: Tensor | float,
+    scale: float = 1.0,
+    parts: Mapping[str, int] | None = None,
 ) -> ClippedSum:
     """Clip each record's gradient and add them up, in the order of `sizes`.
 
     `weights` is 1 for a record, 0 for padding. `scale`: factor for gradients before clipping, such as
-    the inverse of a loss scale.
+    the inverse of a loss scale. `parts`: which part of the module a parameter belongs to, where each
+    part is clipped by itself; `clip_norm` then has one row for each.
 
     Guarantees
     ----------
-    Each record adds a vector of norm at most `clip_norm`, and zero where its gradient is not
-    finite. It depends on other records through rounding alone. Products are in single precision
+    Each record adds a vector of norm at most `clip_norm`, in each part, and zero where its gradient is
+    not finite. It depends on other records through rounding alone. Products are in single precision
     whatever the module's precision; norms, and sums of more than a few hundred records, in double.
     """
     records = weights.shape[0]
     check_rows(uses, records)
     times = Counter(name for use in uses for name in use.names.values())
+    parts = dict.fromkeys(sizes, 0) if parts is None else parts
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
-        squared = weights.new_zeros(records, dtype=torch.float64)
+        squared = [weights.new_zeros(records, dtype=torch.float64) for _ in range(max(parts.values()) + 1)]
         # Gradients of parameters used repeatedly are added before the norm is taken: uses may cancel.
         shared: dict[str, Tensor] = {}
         for use in uses:
-            if all(times[name] == 1 for name in use.names.values()):
-                squared = squared + use.rule.squared_lengths(use)
+            part, *others = {parts[name] for name in use.names.values()}
+            if all(times[name] == 1 for name in use.names.values()) and not others:
+                squared[part] = squared[part] + use.rule.squared_lengths(use)
             else:
                 for short, each in use.rule.gradients(use).items():
                     name = use.names[short]
                     shared[name] = each if name not in shared else shared[name] + each
             if use.broken is not None:
-                squared = squared.masked_fill(use.broken, math.inf)
-        for each in shared.values():
-            squared = squared + each.flatten(1).double().square().sum(1)
-        lengths = squared.sqrt() * scale
+                squared[part] = squared[part].masked_fill(use.broken, math.inf)
+        for name, each in shared.items():
+            squared[parts[name]] = squared[parts[name]] + each.flatten(1).double().square().sum(1)
+        lengths = torch.stack(squared).sqrt() * scale
         bound = clip_norm * (1 - MARGIN)
         # `scale` is part of the factor, so that the sums below need not apply it.
         shrunk = scale * (bound / lengths.clamp(min=1e-100)).clamp(max=1.0)
         # A factor that underflows in single precision would not bound the product.
-        fit = torch.isfinite(lengths) & (weights > 0) & (shrunk >= LEAST_FACTOR)
+        fit = (torch.isfinite(lengths) & (shrunk >= LEAST_FACTOR)).all(0) & (weights > 0)
         factors = torch.where(fit, shrunk, lengths.new_zeros(())).float()
-        sums = {name: weigh(masked(each, fit), factors) for name, each in shared.items()}
+        sums = {name: weigh(masked(each, fit), factors[parts[name]]) for name, each in shared.items()}
         for use in uses:
             if not shared.keys() & set(use.names.values()):
-                sums |= {use.names[short]: total for short, total in use.rule.weighted_sums(use, factors, fit).items()}
+                own = factors[parts[next(iter(use.names.values()))]]
+                sums |= {use.names[short]: total for short, total in use.rule.weighted_sums(use, own, fit).items()}
             use.kept = {}
         nothing = lengths.new_zeros(())
-        parts = [sums[name].flatten() if name in sums else nothing.expand(size.numel()) for name, size in sizes.items()]
-        within = (torch.where(lengths <= bound, 0.5, -0.5) * weights).sum()
-        return ClippedSum(torch.cat(parts), within)
+        each_sum = [
+            sums[name].flatten() if name in sums else nothing.expand(size.numel()) for name, size in sizes.items()
+        ]
+        within = (torch.where((lengths <= bound).all(0), 0.5, -0.5) * weights).sum()
+        return ClippedSum(torch.cat(each_sum), within)
 
 
 def check_rows(uses: list[Use], records: int) -> None:

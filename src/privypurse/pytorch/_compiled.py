@@ -6,7 +6,7 @@ memory and compiled code but not the sum.
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.pytorch._clipping import ClippedSum, clipped_sum, full_precision, padded, places_of
 from privypurse.pytorch._record_views import of_records
 from privypurse.pytorch._taps import Taps
+
+ClipNorms = float | tuple[float, ...]  # one, or one for each part of a module
 
 
 def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
@@ -72,6 +74,12 @@ class Replayed:
             self._results = self._function(*arguments)
 
 
+def bound_of(clip_norm: ClipNorms, where: torch.device) -> Tensor:
+    """Return a clip norm as a tensor for `clipped_sum`, with a row for each part of a module."""
+    bound = torch.tensor(clip_norm, dtype=torch.float32, device=where)
+    return bound[:, None] if bound.dim() else bound
+
+
 Loss = Callable[[Any, Any], Tensor]
 # Smallest batch: a module that squeezes its outputs returns another shape for one record.
 AT_LEAST = 2
@@ -94,6 +102,7 @@ class ClippedSums:
         trained: dict[str, nn.Parameter],
         *,
         compile: bool | None,
+        parts: Mapping[str, int] | None = None,
         views: int = 1,
     ) -> None:
         if not callable(loss):
@@ -104,10 +113,11 @@ class ClippedSums:
         on_cpu = next(iter(trained.values())).device.type == "cpu"
         self._compile = not on_cpu if compile is None else bool(compile)
         self._functions: dict[Any, Any] = {}
-        self._last_bound: tuple[float, Tensor] | None = None
+        self._last_bound: tuple[ClipNorms, Tensor] | None = None
+        self._parts = parts
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
 
-    def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: float) -> ClippedSum:
+    def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: ClipNorms) -> ClippedSum:
         """Return the sum over at most `size` rows; compiled code pads them with rows of weight 0."""
         values = [parameter.detach() for parameter in self._trained.values()]
         bound = self._bound(clip_norm, values[0].device)
@@ -120,10 +130,10 @@ class ClippedSums:
                 self._functions[key] = self._compiled(values, batch, size, bound)
             return ClippedSum(*self._functions[key](values, batch, bound))
 
-    def _bound(self, clip_norm: float, where: torch.device) -> Tensor:
+    def _bound(self, clip_norm: ClipNorms, where: torch.device) -> Tensor:
         """Return the clip norm as a tensor, reused while it is the same: copies to a GPU block."""
         if self._last_bound is None or self._last_bound[0] != clip_norm:
-            self._last_bound = clip_norm, torch.tensor(clip_norm, dtype=torch.float32, device=where)
+            self._last_bound = clip_norm, bound_of(clip_norm, where)
         return self._last_bound[1]
 
     def losses(self, batch: Sequence[Tensor], size: int, values: dict[str, Tensor]) -> Tensor:
@@ -161,7 +171,7 @@ class ClippedSums:
         uses = self._taps.take()
         if self._views > 1:
             uses, weights = [of_records(use, self._views) for use in uses], weights[:: self._views]
-        result = clipped_sum(uses, self.sizes, weights, clip_norm, 1 / self._views)
+        result = clipped_sum(uses, self.sizes, weights, clip_norm, 1 / self._views, parts=self._parts)
         return result.flat, result.within
 
     def _traced(self, function: Any, values: list[Tensor], batch: Sequence[Tensor], size: int, *rest: Tensor) -> Any:
@@ -239,9 +249,14 @@ _SETTINGS = ("weight", "label_smoothing", "ignore_index", "pos_weight", "delta",
 ON_CPU, ELSEWHERE = 512, 4096
 
 
+def largest_batch(expected: float, sample_prob: float) -> int:
+    """Return how many records to be ready for: the expected sample plus three deviations."""
+    return max(1, math.ceil(expected + 3 * math.sqrt(expected * (1 - sample_prob))))
+
+
 def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
-    """Return how many records to process at a time: the expected sample plus three deviations, divided."""
-    largest = max(1, math.ceil(expected + 3 * math.sqrt(expected * (1 - sample_prob))))
+    """Return how many records to process at a time: the largest sample to be ready for, divided."""
+    largest = largest_batch(expected, sample_prob)
     usual = ON_CPU if device.type == "cpu" else ELSEWHERE
     limit = usual if at_most is None else positive_integer(micro_batch=at_most)
     passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)
@@ -250,7 +265,7 @@ def piece_size(expected: float, sample_prob: float, at_most: int | None, device:
 
 
 def sum_in_pieces(
-    sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device
+    sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: ClipNorms, where: torch.device
 ) -> ClippedSum:
     """Return the sum over a batch, computed in pieces that are added in double precision."""
     count = sum(shape.numel() for shape in sums.sizes.values())

@@ -1,5 +1,6 @@
 """[RAW DATA] Engine and loader: samples in, clipped sums of backward passes out, noisy gradients set."""
 
+import contextlib
 import hashlib
 import math
 import secrets
@@ -7,7 +8,8 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from privypurse.core._checks import positive_integer
 from privypurse.core._errors import (
     BudgetExhausted,
     InvalidArgument,
@@ -27,10 +30,11 @@ from privypurse.core._errors import (
 from privypurse.core._formats import counted
 from privypurse.core._sensitive import Sample
 from privypurse.oracles._sampling import poisson_rows
-from privypurse.pytorch._budgets import Payments
+from privypurse.pytorch._budgets import Payments, Settings
 from privypurse.pytorch._clipping import ClippedSum, clipped_sum
-from privypurse.pytorch._compiled import ClippedSums, sum_in_pieces
+from privypurse.pytorch._compiled import ClippedSums, bound_of, sum_in_pieces
 from privypurse.pytorch._module_state import ModuleState
+from privypurse.pytorch._processes import Processes
 from privypurse.pytorch._rows import Indexes, Record, RecordSource, made_up, records_in, way_of_calling
 from privypurse.pytorch._taps import reduction_of_loss
 from privypurse.pytorch._trial import Trials, put_untried, wrong_reduction
@@ -38,25 +42,6 @@ from privypurse.training._trace import Trace
 
 UNREAD = "that the loop's own loss treats records alike and is a mean or a sum as was said: it could not be read"
 LEFT_OUT = "batches that were taken from the loader and not trained on: whether that depended on their records is not known here"
-
-
-class Processes:
-    """The processes of a `torch.distributed` group, or this one alone: then nothing is to be shared.
-
-    Only the first process uses the purse. It sends sample, noisy sum and end of the run to the others.
-    """
-
-    def __init__(self) -> None:
-        together = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if together else 0
-        self.count = dist.get_world_size() if together else 1
-        self.alone, self.first = self.count == 1, self.rank == 0  # the first one charges the purse
-
-    def tell(self, value: Any) -> Any:
-        """Return the first process's value in all of them."""
-        box = [value]
-        dist.broadcast_object_list(box, 0)
-        return box[0]
 
 
 @dataclass(eq=False)
@@ -101,7 +86,7 @@ class Engine:
     ) -> None:
         self._processes = processes = Processes()
         self.module, self.optimizer, self.payments = module, optimizer, payments
-        self.settings, self.purse = payments.settings, payments.purse
+        self.purse = payments.purse
         self.pays = processes.first  # whether this process charges the purse
         self._trained, self._rows, self._sums, self._trials, self._scaler = trained, rows, sums, trials, scaler
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
@@ -152,9 +137,45 @@ class Engine:
         return self.payments.gradients
 
     @property
+    def settings(self) -> Settings:
+        """Public settings of the run."""
+        return self.payments.settings
+
+    @property
     def clip_norm(self) -> float:
-        """Current clip norm."""
+        """Bound on the gradient of a record at the next step."""
         return self.payments.clip_norm
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise multiplier of the next release; infinity where the run has ended."""
+        return self.payments.noise_multiplier
+
+    def extend(self, *, steps: int | None = None, epochs: int | None = None) -> None:
+        """Lengthen the run by some steps or epochs, if the budget covers them. The loader then goes on.
+
+        The schedule must have been opened for more than the run has used: by `noise_multiplier` with
+        `epsilon`, or by a purse of more steps. Nothing is spent here. Module, optimizer and learning
+        rates stay as they are.
+        """
+        if (steps is None) == (epochs is None):
+            raise InvalidArgument(f"expected steps or epochs, got {steps!r} and {epochs!r}. Pass one of them.")
+        if epochs is not None:
+            more = positive_integer(epochs=epochs) * max(1, round(1 / self.settings.sample_prob))
+        else:
+            more = positive_integer(steps=steps)
+        refusal = ""
+        if self.pays:
+            try:
+                self.payments.extend(more)
+            except InvalidArgument as error:  # sent to the other processes, which wait
+                refusal = str(error)
+        if not self._processes.alone:
+            refusal = self._processes.tell(refusal)
+        if refusal:
+            raise InvalidArgument(refusal)
+        if not self.pays:
+            self.payments.extend(more)
 
     @property
     def stop_reason(self) -> str:
@@ -164,43 +185,56 @@ class Engine:
     def batches(self) -> Iterator[Any]:
         """Yield the batches of one pass over the loader, from fresh samples, until the run ends."""
         settings, alone = self.settings, self._processes.alone
-        for _ in range(settings.samples_per_pass):
-            if self._drawn.chunk is not None:
-                self._left_out(stacklevel=3)
-            self._state.check(ends=True)
-            if self.pays:
-                self.payments.plan()
-            reason = self.payments.trace.stop_reason
-            if not alone:
-                reason, self.payments.looking = self._processes.tell((reason, self.payments.looking))
-            if reason:
-                self._finish(reason)
-                return
-            rows: Any = poisson_rows(self._records, settings.sample_prob, self._noise) if self.pays else None
-            if not alone:
-                rows = self._processes.tell(rows)[self._processes.rank :: self._processes.count]
-            self._drawn = drawn = _Drawn()
-            try:
-                for number, chunk in enumerate(np.array_split(rows, settings.chunks), 1):
-                    yield self._begin_chunk(drawn, number, chunk)
-            except GeneratorExit:  # the loop ended by a break or an error
-                if not sys.is_finalizing() and drawn is self._drawn:  # else module and PyTorch may be gone
-                    self._let_go()
-                raise
+        ahead: deque[int] = deque()  # numbers of records in batches that were drawn
+        # Closed at the end: workers that persist would else keep the engine.
+        with contextlib.closing(self._drawn_ahead(settings.samples_per_pass, ahead)) as wanted:
+            batches = self._rows.stream(wanted)
+            for _ in range(settings.samples_per_pass):
+                if self._drawn.chunk is not None:
+                    self._left_out(stacklevel=3)
+                self._state.check(ends=True)
+                if self.pays:
+                    self.payments.plan()
+                reason = self.payments.trace.stop_reason
+                if not alone:
+                    reason, self.payments.looking = self._processes.tell((reason, self.payments.looking))
+                if reason:
+                    self._finish(reason)
+                    return
+                self._drawn = drawn = _Drawn()
+                try:
+                    for number in range(1, settings.chunks + 1):
+                        yield self._begin_chunk(drawn, number, batches, ahead)
+                except GeneratorExit:  # the loop ended by a break or an error
+                    if not sys.is_finalizing() and drawn is self._drawn:  # else module and PyTorch may be gone
+                        self._let_go()
+                    raise
 
-    def _begin_chunk(self, drawn: _Drawn, number: int, rows: Indexes) -> Any:
+    def _drawn_ahead(self, samples: int, ahead: "deque[int]") -> Generator[Indexes, None, None]:
+        """Draw the samples of a pass, as far ahead as workers fetch; yield the rows of each batch.
+
+        `ahead` gets their numbers of records. Batches are fetched by row 0 where they have none.
+        """
+        processes = self._processes
+        for _ in range(samples):
+            rows: Any = poisson_rows(self._records, self.settings.sample_prob, self._noise) if self.pays else None
+            if not processes.alone:
+                rows = processes.tell(rows)[processes.rank :: processes.count]
+            for chunk in np.array_split(rows, self.settings.chunks):
+                ahead.append(len(chunk))
+                yield chunk if len(chunk) else np.zeros(1, dtype=np.intp)
+
+    def _begin_chunk(self, drawn: _Drawn, number: int, batches: Iterator[Any], ahead: "deque[int]") -> Any:
         """Return the batch of a chunk; the next backward pass must be over its records."""
         if drawn is not self._drawn or number != drawn.number + 1:
             raise InvalidArgument("this loop over the loader is out of date: another has begun. Use one at a time.")
         if drawn.chunk and not drawn.used:
             self._left_out(stacklevel=4)
         self._state.check(ends=True)
-        if len(rows):
-            batch = self._rows.fetch(rows)
-        else:  # one synthetic record: modules may not accept empty batches
-            like = self._rows.fetch(np.zeros(1, dtype=np.intp))
-            batch = made_up(like, records_in(like), [Record(0)])
-        drawn.number, drawn.chunk, drawn.handed, drawn.used = number, len(rows), max(1, len(rows)), False
+        batch, records = next(batches), ahead.popleft()
+        if not records:  # one synthetic record: modules may not accept empty batches
+            batch = made_up(batch, records_in(batch), [Record(0)])
+        drawn.number, drawn.chunk, drawn.handed, drawn.used = number, records, max(1, records), False
         self._taps.take()
         self._taps.queued = False  # a backward pass that failed may have left it
         for parameter in self._trained.values():
@@ -241,7 +275,7 @@ class Engine:
             raise InvalidArgument(f"backward expects the whole batch of the loader; got {lengths} records.")
         self._on_call(tuple(batch[:-1]), {})
         records = [part[: drawn.chunk] for part in batch]  # without a synthetic one
-        clip_norm, size = self.payments.clip_norm, self.settings.piece
+        clip_norm, size = self.payments.clip_norms, self.settings.piece
         try:
             self._use_chunk(partial(sum_in_pieces, self._sums, records, size, clip_norm, self._device))
         except Exception:
@@ -290,7 +324,9 @@ class Engine:
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         # A synthetic record has no weight.
         weights = torch.full((drawn.handed,), float(drawn.chunk > 0), device=self._device)
-        self._use_chunk(partial(clipped_sum, uses, self.sizes, weights, self.payments.clip_norm, scale))
+        norms = self.payments.clip_norms
+        bound = norms if isinstance(norms, float) else bound_of(norms, self._device)
+        self._use_chunk(partial(clipped_sum, uses, self.sizes, weights, bound, scale, self.payments.parts))
         if self._scaler is not None:
             for parameter in self._trained.values():  # a scaler skips the step unless there are gradients
                 parameter.grad = torch.zeros_like(parameter)

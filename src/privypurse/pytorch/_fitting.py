@@ -26,13 +26,13 @@ from privypurse.purse._certificate import Certificate
 from privypurse.purse._holds import held
 from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
-from privypurse.pytorch._budgets import target_of
 from privypurse.pytorch._clipping import MARGIN, check_clip_norm
 from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size, sum_in_pieces
-from privypurse.pytorch._engine import Processes
 from privypurse.pytorch._fixing import check_module
 from privypurse.pytorch._module_state import ModuleState, kept_modes
+from privypurse.pytorch._opening import target_of
 from privypurse.pytorch._private_loop import put_on_record
+from privypurse.pytorch._processes import Processes
 from privypurse.pytorch._record_views import Views, in_views, try_views
 from privypurse.pytorch._rows import Indexes, moved, rows_of
 from privypurse.pytorch._taps import Taps

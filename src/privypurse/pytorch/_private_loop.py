@@ -15,13 +15,14 @@ from privypurse.core._checks import number_of_records, positive, positive_intege
 from privypurse.core._errors import InvalidArgument, spending_noted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
+from privypurse.core.charges import GaussianCharge
 from privypurse.oracles._sampling import LEAST_RATE
 from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
-from privypurse.pytorch import _budgets as budgets
-from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedule_of
-from privypurse.pytorch._clipping import check_clip_norm
-from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size
+from privypurse.pytorch import _opening as opening
+from privypurse.pytorch._budgets import Payments, Settings
+from privypurse.pytorch._clip_norms import AdaptiveClip, ClipNorm, clip_of
+from privypurse.pytorch._compiled import ClippedSums, Loss, largest_batch, piece_size
 from privypurse.pytorch._engine import Engine, PrivateLoader
 from privypurse.pytorch._fixing import check_module
 from privypurse.pytorch._rows import DatasetRows, RecordSource, rows_of
@@ -29,7 +30,7 @@ from privypurse.pytorch._taps import Taps
 from privypurse.pytorch._trial import Trials, put_untried
 from privypurse.training._loop import check_callbacks
 from privypurse.training._progress import Callback
-from privypurse.training.schedules._base import Schedule
+from privypurse.training.schedules._base import ConstantNoise, Schedule
 
 ROUNDED = "rounding of sums over records in the module's own precision, beyond the margin that is kept for it"
 KEPT = (
@@ -71,8 +72,9 @@ def make_private(
     purse: Purse | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    noise_multiplier: float | None = None,
     neighbouring: Neighbouring | str = Neighbouring.ADD_REMOVE,
-    clip_norm: float | AdaptiveClip = 1.0,
+    clip_norm: ClipNorm = 1.0,
     schedule: "str | Schedule | Sequence[float] | None" = None,
     steps: int | None = None,
     epochs: int | None = None,
@@ -107,8 +109,16 @@ def make_private(
     epsilon, delta, neighbouring
         Budget, where no purse is given. The run spends all of it, whatever the schedule. With a
         purse and full batches, `epsilon` is the part of it that this run may spend.
-    clip_norm : float or AdaptiveClip, default 1.0
-        Clip norm of per-sample gradients. ``AdaptiveClip()`` estimates it, within the budget.
+    noise_multiplier : float, optional
+        Noise of each gradient, relative to what a record may change, in place of `epsilon`:
+        ``private.purse.epsilon`` then says what the run costs. With both, `epsilon` is the most that
+        may be spent, and ``private.engine.extend(epochs=2)`` lengthens the run within it; without
+        `steps` and `epochs` the run takes all of it.
+    clip_norm : float, AdaptiveClip, sequence of float, callable or dict, default 1.0
+        Clip norm of per-sample gradients. ``AdaptiveClip()`` estimates it, within the budget. One
+        number for each step, or a function of the step, counted from 0, is a public schedule. A dict
+        from names of layers, such as ``{"encoder": 0.5, "": 1.0}``, clips each of these parts by
+        itself, and "" all others; the noise is that of the root of the sum of squares.
     schedule : str, sequence of float, Schedule or None
         Shares of the steps in the budget: "uniform", "dynamic", "momentum", "exponential", "step"
         or "sigmoid" (see `shape`), one weight per step, or an adaptive schedule. By default the
@@ -130,7 +140,9 @@ def make_private(
         weights, as of ``CrossEntropyLoss(weight=...)``, mixes records: hooks detect it for NLL
         losses, and not for others. Pass `loss` instead, or use ``reduction="sum"``.
     micro_batch : int, optional
-        Records at a time in the compiled call. Changes memory and speed, not the result.
+        Records at a time, for memory; the result is the same. The compiled call works in pieces.
+        Without `loss` the loader hands out each sample in as many batches as this takes (a number
+        that is fixed in advance), and ``step()`` acts on the last of them.
     compile : bool, optional
         Compile that call; by default on GPUs.
     scaler : GradScaler, optional
@@ -168,67 +180,92 @@ def make_private(
     trained = trained_parameters(module, optimizer)
     rows = rows_of(loader)
     clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
-    clip_norm = clip_norm if isinstance(clip_norm, AdaptiveClip) else check_clip_norm(clip_norm=clip_norm)
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
     if records is None and relation is Neighbouring.ADD_REMOVE:
         private = "records must be given under add/remove, where the true number is private; got None"
         raise InvalidArgument(f"{private}. Pass a nominal number, such as 60_000.")
     public = float(len(rows)) if records is None else number_of_records(records=records)
     accumulate = positive_integer(accumulate=accumulate)
+    if micro_batch is not None and loss is None and accumulate > 1:
+        both = f"micro_batch sets how many batches a sample comes in; got accumulate={accumulate} too"
+        raise InvalidArgument(f"{both}. Pass one of them.")
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
     expected = rate * public
     if loss_reduction not in ("mean", "sum"):
         raise InvalidArgument(f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}.")
     check_callbacks(callbacks)
-    target = budgets.target_of(purse, epsilon, delta, relation, noise, public)
+    target = opening.target_of(purse, epsilon, delta, relation, noise, public, noise_multiplier)
+    if noise_multiplier is not None:
+        noise_multiplier = opening.check_noise_multiplier(noise_multiplier, schedule)
     if purse is not None and epsilon is not None:
         if rate < 1:
             remedy = "Leave it out, or pass full_batch=True"
             raise InvalidArgument(f"epsilon of Poisson samples is set by the purse; got {shown(epsilon)}. {remedy}.")
         purse = part_of(purse, positive(epsilon=epsilon))
-    if steps is not None and epochs is not None:
-        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
-    if steps is not None:
-        count = positive_integer(steps=steps)
-    elif epochs is not None:
-        samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
-        # Looks at the clip norm use samples too.
-        count = samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
-    elif hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
-        count = len(getattr(schedule, "weights", schedule))  # type: ignore[arg-type]
+    count = _length(steps, epochs, rate, clip, schedule)
+    if noise_multiplier is not None and purse is None:
+        rule = opening.rule_at(noise_multiplier, count, epsilon, delta, relation, rate, clip, expected)  # type: ignore[arg-type]
+        purse = Purse.with_filter(rule, noise=noise)
+        count = count or sum(charge == GaussianCharge(noise_multiplier, rate) for charge in rule.schedule)
+    if count is not None:
+        pass
     elif purse is not None and isinstance(purse.filter, FixedSchedule) and clip is None:
         count = len(purse.filter.schedule) - purse.totals.quanta[0] or 1
     elif rate == 1:
         count = _full_batch_steps(purse, target, public, sum(parameter.numel() for parameter in trained.values()))
     else:
         raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
-    chosen = schedule_of("uniform" if schedule is None else schedule, count)
+    norms = clip_of(clip_norm, count, trained)
+    chosen = opening.schedule_of("uniform" if schedule is None else schedule, count)
     if purse is None:
         assert target is not None
-        purse = Purse.with_filter(budgets.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
-    budgets.check_rule(purse.filter, rate, chosen, count, clip, followed=schedule is None)
+        purse = Purse.with_filter(opening.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
+    if noise_multiplier is not None and not isinstance(purse.filter, FixedSchedule):
+        chosen = ConstantNoise(noise_multiplier)
+    own = {"followed": schedule is None, "noise_multiplier": noise_multiplier}
+    opening.check_rule(purse.filter, rate, chosen, count, clip, **own)  # type: ignore[arg-type]
+    chunks = accumulate
+    if micro_batch is not None and loss is None:
+        chunks = math.ceil(largest_batch(expected, rate) / positive_integer(micro_batch=micro_batch))
     settings = Settings(
         steps=count,
         sample_prob=rate,
         expected_batch=expected,
-        chunks=accumulate,
+        chunks=chunks,
         samples_per_pass=count + (clip.looks(count) if clip else 0) if epochs is None else max(1, round(1 / rate)),
-        piece=piece_size(expected / accumulate, rate, micro_batch, next(iter(trained.values())).device),
+        piece=piece_size(expected / chunks, rate, micro_batch, next(iter(trained.values())).device),
         mean_loss=loss_reduction == "mean",
         block=positive_integer(block=block),
     )
-    payments = Payments(purse, chosen, clip_norm, settings, callbacks)
+    payments = Payments(purse, chosen, norms, settings, callbacks)
     taps = Taps(module, trained)
     try:
-        trials = Trials(module, taps, trained, records=expected / accumulate, mean_loss=settings.mean_loss)
+        trials = Trials(module, taps, trained, records=expected / chunks, mean_loss=settings.mean_loss)
         untried = trials.ahead(rows.fetch(np.zeros(1, dtype=np.intp)), with_loss=loss is not None)
-        sums = None if loss is None else ClippedSums(module, taps, loss, trained, compile=compile)
+        sums = None
+        if loss is not None:
+            sums = ClippedSums(module, taps, loss, trained, compile=compile, parts=payments.parts)
         engine = Engine(module, optimizer, trained, rows, payments, sums=sums, trials=trials, scaler=scaler)
     except BaseException:
         taps.remove()
         raise
     put_on_record(purse, untried, rows)
     return Private(module, optimizer, PrivateLoader(engine))
+
+
+def _length(steps: int | None, epochs: int | None, rate: float, clip: AdaptiveClip | None, schedule: Any) -> int | None:
+    """Return the number of gradients, from steps, epochs or weights; None where none is given."""
+    if steps is not None and epochs is not None:
+        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
+    if steps is not None:
+        return positive_integer(steps=steps)
+    if epochs is not None:
+        samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
+        # Looks at the clip norm use samples too.
+        return samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
+    if hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
+        return len(getattr(schedule, "weights", schedule))
+    return None
 
 
 def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) -> float:

@@ -4,6 +4,7 @@ import copy
 import enum
 import math
 import random
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,14 +48,25 @@ class TensorRows:
         index = index.to(self._tensors[0].device, non_blocking=True)
         return tuple(tensor[index.to(tensor.device)] for tensor in self._tensors)
 
+    def stream(self, wanted: Iterator[Indexes]) -> Iterator[Any]:
+        """Yield the batch of each item of `wanted`."""
+        return map(self.fetch, wanted)
+
 
 class DatasetRows:
     """Records of a data set, fetched one by one and collated as by its loader."""
 
-    def __init__(self, dataset: "Dataset[Any]", collate: Callable[[list[Any]], Any], workers: int = 0) -> None:
+    def __init__(
+        self, dataset: "Dataset[Any]", collate: Callable[[list[Any]], Any], given: "DataLoader[Any] | None" = None
+    ) -> None:
         self._dataset, self._collate = dataset, collate
-        self._pool = ThreadPoolExecutor(workers) if workers else None
         self.collates_by_itself = collate is not default_collate
+        self._wanted, self._loader, self._pool = _Wanted(), None, None
+        if given is not None and (given.num_workers or (given.pin_memory and torch.cuda.is_available())):
+            self._loader = DataLoader(dataset, batch_sampler=self._wanted, collate_fn=collate, **loading_of(given))
+            # Held until this object is gone: collected along with its queues, it would wait for its workers.
+            weakref.finalize(self, id, self._loader)
+            self._pool = ThreadPoolExecutor(given.num_workers) if given.num_workers else None
 
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]
@@ -63,6 +75,29 @@ class DatasetRows:
         """Return some rows, at least one."""
         fetch = map if self._pool is None else self._pool.map
         return self._collate(list(fetch(self._dataset.__getitem__, rows.tolist())))
+
+    def stream(self, wanted: Iterator[Indexes]) -> Iterator[Any]:
+        """Yield the batch of each item of `wanted`, fetched ahead by the workers of the user's loader."""
+        if self._loader is None:
+            yield from map(self.fetch, wanted)
+        else:
+            self._wanted.rows = wanted
+            yield from self._loader
+
+
+def loading_of(loader: "DataLoader[Any]") -> dict[str, Any]:
+    """Return how a loader fetches its batches: the settings of its workers."""
+    names = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "timeout", "worker_init_fn")
+    return {name: getattr(loader, name) for name in (*names, "multiprocessing_context")}
+
+
+class _Wanted:
+    """Rows of the batches to come, as the batch sampler of a `DataLoader`."""
+
+    rows: Iterator[Indexes] = iter(())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (rows.tolist() for rows in self.rows)
 
 
 RecordSource = TensorRows | DatasetRows
@@ -84,7 +119,7 @@ def _source(data: Any) -> RecordSource:
             kind = type(data.dataset if streams else sampler).__name__
             raise InvalidArgument(f"loader has a custom sampler ({kind}). Omit it: the engine draws Poisson samples.")
         if not isinstance(data.dataset, TensorDataset) or data.collate_fn is not default_collate:
-            return DatasetRows(data.dataset, data.collate_fn, data.num_workers)
+            return DatasetRows(data.dataset, data.collate_fn, data)
         data = data.dataset
     if isinstance(data, TensorDataset):
         return TensorRows(data.tensors)

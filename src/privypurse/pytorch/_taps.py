@@ -1,4 +1,4 @@
-"""[RAW DATA] Hooks that record input and output gradient of each layer, and undo the mean of the loss."""
+"""[RAW DATA] Hooks that record input and output gradient of each layer."""
 
 import contextlib
 import functools
@@ -15,6 +15,7 @@ from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.pytorch._clipping import RUNNING_AGAIN, CopiesRule, EmbeddingRule, Rule, Use, places_of, rule_for
 from privypurse.pytorch._each_record import run_for_each
+from privypurse.pytorch._outputs import MeanUndone, as_output
 from privypurse.pytorch._written_out import WrittenOut, written_out
 
 _OF_PLACES = (nn.Linear, nn.LayerNorm, nn.RMSNorm)  # layers that models run on flattened records
@@ -38,31 +39,6 @@ class _Tap(torch.autograd.Function):
             ctx.taps.queued = True
             torch.autograd.Variable._execution_engine.queue_callback(ctx.taps.on_backward)
         return grad, None, None, None, None
-
-
-class _MeanUndone(torch.autograd.Function):
-    """Undoes the mean of a loss: multiplies gradients by the number of records, if there is one.
-
-    A mean divides by a number that depends on other records, and rounds. So the output is passed on
-    in double precision; its gradient, multiplied again, is rounded to 37 leading bits (Veltkamp),
-    which removes that dependence but for ties. `look` is called with the node first.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, output: Tensor, records: float | None, look: Callable[[Any], None]) -> Tensor:
-        ctx.records, ctx.kind, ctx.look = records, output.dtype, look
-        return output.detach().double() if output.dim() and records else output.detach()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        ctx.look(ctx)
-        if ctx.records is None:
-            return grad, None, None
-        whole = grad.double() * ctx.records
-        spread = whole * (2.0**16 + 1)
-        rounded = spread - (spread - whole)
-        # Overflow leaves values that are not finite, or far beyond single precision.
-        return torch.where(torch.isfinite(rounded), rounded, whole).to(ctx.kind), None, None
 
 
 class Taps:
@@ -329,7 +305,10 @@ class Taps:
                 what = f"the module's output ({shown(type(output))}) holds no tensors that require a gradient"
                 raise InvalidArgument(f"{what}. Return tensors, dicts or tuples of them, or use loss_reduction='sum'.")
             for k in places:
-                leaves[k] = _MeanUndone.apply(leaves[k], self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
+                own = leaves[k].dtype
+                leaves[k] = MeanUndone.apply(leaves[k], self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
+                if leaves[k].dtype != own:
+                    leaves[k] = as_output(leaves[k], own)
             return torch.utils._pytree.tree_unflatten(leaves, shape)
 
         self._removals.callback(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True).remove)
@@ -381,6 +360,8 @@ def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
     # Length of the first dimension of an operation's result; 0 for scalars.
     records = next(iter(end._input_metadata[0].shape), 0)
     seen: set[Any] = set()
+    while top.name() == "AliasBackward0":  # of an `Output`
+        top = top.next_functions[0][0]
     stack = [(top, False)]
     while stack:
         node, in_rows = stack.pop()

@@ -4,6 +4,7 @@ import math
 import shlex
 
 from privypurse.core._formats import NO_PROTECTION_EPSILON, WEAK_EPSILON, counted, grouped, weakness
+from privypurse.core._statement import NOT_STATED, QUESTIONS
 from privypurse.purse._certificate import Certificate, why_not_stated
 from privypurse.report import _figures as figures
 from privypurse.report import _words as words
@@ -195,19 +196,32 @@ def _coverage(content: ReportContent) -> str:
             items.append(f"{counted(certificate.unreleased, 'more value')} charged and not known to be released.")
         covered = bullets(items)
     uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
-    heads = ("what for", "kind", "how many", "noise multiplier or epsilon")
+    heads = ("what for", "kind", "how many", "noise multiplier or epsilon", "sensitivity", "noise")
     rows = []
     for group in certificate.groups:
-        levels = [grouped(level) for level in (group.smallest, group.largest) if level is not None]
-        purpose = words.PURPOSES.get(group.what, group.what)
-        rows.append((purpose, group.kind, f"{group.count:,}", " to ".join(dict.fromkeys(levels))))
+        pairs = (
+            (group.smallest, group.largest),
+            (group.least_sensitivity, group.largest_sensitivity),
+            (group.least_noise_std, group.largest_noise_std),
+        )
+        ranges = (" to ".join(dict.fromkeys(grouped(end) for end in pair if end is not None)) for pair in pairs)
+        rows.append((words.PURPOSES.get(group.what, group.what), group.kind, f"{group.count:,}", *ranges))
     groups = table("Released values", heads, rows, text_columns=2)
     inner = (
         f'<div class="two"><div><h3>It covers</h3>{covered}</div>'
         f'<div class="not"><h3>It does not cover</h3>{uncovered}</div></div>'
-        f"{details('Everything that was released, counted', groups)}"
+        f"{details('Everything that was released, counted', groups)}{_stated(certificate)}"
     )
     return section("covers", "What the guarantee covers", inner)
+
+
+def _stated(certificate: Certificate) -> str:
+    """List what people stated, if anything, with what they left out."""
+    if not certificate.statement:
+        return ""
+    rows = [(words.sentence(asked), certificate.statement.get(key, NOT_STATED)) for key, asked in QUESTIONS.items()]
+    listed = table("Stated by people, and not checked", ("question", "answer"), rows, text_columns=2)
+    return details("What people stated of the data and its use", listed)
 
 
 def _relation(content: ReportContent, name: str) -> str:

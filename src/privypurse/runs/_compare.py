@@ -97,7 +97,7 @@ def compare_paid(
     run = part_of(purse, price(methods, epsilons, purse.delta))
     entries: list[Entry] = []
     note, what = PAID, f"compare {', '.join(methods)} on {file.path.name}"
-    with held(run), counted(run, "the figures are lost"), on_record(purse, run, what):
+    with held(run), counted(run, "the figures are lost"), on_record(purse, run, what, schema.statement):
         for uncovered in (*schema.uncovered, *file.uncovered, CHECKED):
             run.declare_uncovered(uncovered)
         left_out = count_left_out(file, train.left_out, run)

@@ -25,6 +25,23 @@ from privypurse.tables._schema import Category, ClassTarget, Column, Number, Sch
 
 MARK = "made-by-privypurse-demo.txt"
 CENSUS, SCHEMA, NEW_PEOPLE, MODEL = "census.csv", "census.toml", "new_people.csv", "model"
+STATEMENT = {
+    "unit": "one person of a made-up census, who has one line",
+    "data_domain": "tables with the columns of the schema, of any number of made-up people",
+    "product": "Machine learning model",
+    "intended_use": "to show what a private model, its report and its certificate look like",
+    "region": "none: the people are made up",
+    "holder": "whoever ran the demo",
+    "holder_type": "Nonprofit",
+    "actors": "whoever ran the demo sees the records; readers of the model and its report see released values only",
+    "access": "the permissions of the folder of the demo",
+    "data": "static",
+    "releases": "one",
+    "refresh": "never: a new demo makes up new people",
+    "post_processing": "the model and its report are computed from released values, and rounded",
+    "justification": "epsilon 1 by default, which is usually called strong; nobody is protected by it here",
+    "code": "privypurse demo",
+}
 NOT_PRIVATE = "the same model, trained without privacy"
 FEWEST_PEOPLE = 100  # fewer may all be of one class
 
@@ -41,7 +58,8 @@ def run_demo(
     census, others = make_census(rows, seed=1), make_census(20_000, seed=2)
     census.to_csv(folder / CENSUS)
     others.to_csv(folder / NEW_PEOPLE)
-    (folder / SCHEMA).write_text(write_schema(census_schema(census)), encoding="utf-8")
+    described = replace(census_schema(census), statement=tuple(STATEMENT.items()))
+    (folder / SCHEMA).write_text(write_schema(described), encoding="utf-8")
     settings = TrainSettings(
         data=folder / CENSUS,
         target=census.target,

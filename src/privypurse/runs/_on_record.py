@@ -5,7 +5,7 @@ import secrets
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from privypurse.core._errors import PrivypurseError, SpentInVain
@@ -31,10 +31,16 @@ def held_back() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def on_record(purse: Purse, run: Purse, what: str) -> Iterator[dict[str, Any]]:
-    """Record the beginning of a job and, if it ends normally, its cost and what is put in the mapping."""
+def on_record(
+    purse: Purse, run: Purse, what: str, statement: Sequence[tuple[str, str]] = ()
+) -> Iterator[dict[str, Any]]:
+    """Record the beginning of a job and, if it ends normally, its cost and what is put in the mapping.
+
+    A statement of its schema is recorded with the beginning.
+    """
     job = secrets.token_hex(8)
-    purse.note(what, {"event": "begin", "job": job, "asked": run.epsilon})
+    stated = {"statement": dict(statement)} if statement else {}
+    purse.note(what, {"event": "begin", "job": job, "asked": run.epsilon, **stated})
     more: dict[str, Any] = {}
     failed: ModelNotSaved | None = None
     try:

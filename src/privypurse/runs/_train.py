@@ -158,7 +158,7 @@ def train_file(
             run.declare_uncovered(f"how the {weights}, which move the intercept, were chosen: they were declared")
         what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
         describe_budget(purse)  # raise now if it cannot be described
-        with on_record(purse, run, what) as record, counted(run, "no model was made"):
+        with on_record(purse, run, what, inputs.schema.statement) as record, counted(run, "no model was made"):
             left_out = count_left_out(inputs.file, inputs.left_out, run)
             for one in left_out:
                 one.check(inputs.file, inputs.schema.unreadable)

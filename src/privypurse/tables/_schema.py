@@ -16,6 +16,7 @@ from typing import Any
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import exact
+from privypurse.core._statement import QUESTIONS, check_answer
 
 MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 MOST_CATEGORIES = 10_000
@@ -192,6 +193,7 @@ class Schema:
     kinds: Source = Source.DECLARED  # of the choice of columns and their kinds
     decimal: str = "."  # decimal sign in text
     unreadable: float = MOST_UNREADABLE  # largest share of lines that may be left out, as they cannot be read
+    statement: tuple[tuple[str, str], ...] = ()  # what people state for the certificate
 
     def __post_init__(self) -> None:
         if self.decimal not in DECIMALS:
@@ -364,7 +366,7 @@ _FLAGS, _BENDS = ("ignore", "missing", "other"), ("curve", "knots")
 _SIGNS = ("decimal", "thousands", "unit")
 _COLUMN_KEYS = ("range", "cuts", "categories", "dates", "parts", "format", *_SIGNS, *_BENDS, "source", *_FLAGS)
 _TARGET_KEYS = ("column", "classes", "range", *_SIGNS, "source")
-_KEYS = ("source", "missing_values", "decimal", "unreadable", "curves", "target", "columns")
+_KEYS = ("source", "missing_values", "decimal", "unreadable", "curves", "statement", "target", "columns")
 
 _DRAFT = """\
 # DRAFT: kinds, ranges and categories below were READ FROM THE DATA. No guarantee covers that: a
@@ -411,7 +413,16 @@ def parse_schema(text: str) -> Schema:
     target = None if fields.get("target") is None else _target(fields["target"], default)
     used = tuple(column for column in columns if column is not None)
     above = {key: fields[key] for key in ("decimal", "unreadable") if key in fields}
-    return Schema(used, target, tuple(missing), default, **above)
+    return Schema(used, target, tuple(missing), default, **above, statement=_statement(fields.get("statement", {})))
+
+
+def _statement(settings: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(settings, dict):
+        raise InvalidArgument(
+            f"expected a table as statement, got {shown(settings)}. Write [statement] above its settings."
+        )
+    _check_keys(settings, tuple(QUESTIONS), "[statement]")
+    return tuple((key, check_answer(key, settings[key])) for key in QUESTIONS if key in settings)
 
 
 def _column(name: str, settings: Any, default: Source, bends: bool) -> Column | None:
@@ -538,6 +549,8 @@ def write_schema(schema: Schema, *, comments: Mapping[str, object] | None = None
         lines.append(f"decimal = {_text(schema.decimal)}")
     if schema.unreadable != MOST_UNREADABLE:
         lines.append(f"unreadable = {exact(schema.unreadable)}")
+    if schema.statement:
+        lines += ["", "[statement]", *(f"{key} = {_text(answer)}" for key, answer in schema.statement)]
     if (target := schema.target) is not None:
         lines += ["", *_commented("target", remarks.pop(target.name, "")), f"column = {_text(target.name)}"]
         if isinstance(target, ClassTarget):

@@ -22,8 +22,9 @@ from privypurse.estimators import PrivateImageClassifier
 from privypurse.methods._dp_agd import DPAGD
 from privypurse.methods._nesterov import Nesterov
 from privypurse.purse._purse import Purse
-from privypurse.pytorch._budgets import AdaptiveClip, open_purse
+from privypurse.pytorch._clip_norms import AdaptiveClip
 from privypurse.pytorch._fitting import DeepNesterov, fit
+from privypurse.pytorch._opening import open_purse
 from privypurse.pytorch._private_loop import make_private
 from privypurse.pytorch._views import ViewsOracle
 from privypurse.training._plan import Method

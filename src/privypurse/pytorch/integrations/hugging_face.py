@@ -17,7 +17,7 @@ from privypurse.core._checks import positive_integer
 from privypurse.core._errors import InvalidArgument
 from privypurse.pytorch._checkpoint import resume
 from privypurse.pytorch._private_loop import Private, make_private
-from privypurse.pytorch._rows import IGNORED_INDEX
+from privypurse.pytorch._rows import IGNORED_INDEX, loading_of
 from privypurse.pytorch.integrations import _frameworks as frameworks
 
 __all__ = ["private_trainer"]
@@ -77,7 +77,7 @@ def private_trainer(
     private = make_private(
         trainer.model,
         trainer.create_optimizer() or trainer.optimizer,
-        DataLoader(given.dataset, batch_size=args.per_device_train_batch_size, collate_fn=given.collate_fn),
+        DataLoader(given.dataset, args.per_device_train_batch_size, collate_fn=given.collate_fn, **loading_of(given)),
         accumulate=args.gradient_accumulation_steps,
         scaler=getattr(trainer.accelerator, "scaler", None),
         **settings,

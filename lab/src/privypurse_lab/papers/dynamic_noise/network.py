@@ -18,8 +18,8 @@ from privypurse.core._checks import FloatArray
 from privypurse.core._randomness import NoiseSource
 from privypurse.methods.dynamic import quadratic_influences
 from privypurse.purse._purse import Purse
-from privypurse.pytorch._budgets import shape
 from privypurse.pytorch._fitting import ModuleOracle
+from privypurse.pytorch._opening import shape
 from privypurse.training._loop import train
 from privypurse.training.optimizers._base import Optimizer, StartingAt
 from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent

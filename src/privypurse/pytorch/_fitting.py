@@ -321,7 +321,7 @@ def fit(
     >>> X = torch.randn(500, 4)
     >>> module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     >>> fit(module, (X, (X[:, 0] > 0).long()), loss=nn.CrossEntropyLoss(), records=500, epsilon=4.0, delta=1e-5)
-    <Fitted: 61 releases, stopped by steps>
+    <Fitted: 122 releases, stopped by steps>
     """
     chosen = method_by_name(method) if isinstance(method, str) else DeepNesterov() if method is None else method
     if Processes().count > 1:

@@ -124,7 +124,7 @@ def test_a_ledger_that_says_only_that_noise_was_exact_is_read(monkeypatch):
     """As an earlier form has it, without the sampler's name."""
     pay = Purse._pay
 
-    def pay_as_before(self, charge, other, what, *, exact=None):
+    def pay_as_before(self, charge, other, what, *, exact=None, **_):
         pay(self, charge, other, what, exact=exact is not None)
 
     monkeypatch.setattr(Purse, "_pay", pay_as_before)

@@ -216,6 +216,17 @@ def test_a_block_that_was_not_settled_counts_in_full(ledger, box):
     assert found == pytest.approx(certificate.recorded_epsilon, rel=2e-3)
 
 
+def test_a_block_of_a_schedule_that_was_not_settled_is_unsupported(ledger, box):
+    """Its first charge says nothing of the others."""
+    schedule = FixedSchedule([GaussianCharge(40.0), GaussianCharge(10.0)], 1.0, 1e-6, "add-remove")
+    purse = Purse.with_filter(schedule, ledger=ledger)
+    with purse.reserve(2):
+        purse.release(box, Gaussian(40.0))
+        events = dp_events(certify(ledger, "default", purse.filter), ledger)
+    with pytest.raises(dp_accounting.UnsupportedEventError):
+        priced(events, pld.PLDAccountant)
+
+
 def test_sampled_releases_are_priced_by_both_accountants():
     charge = GaussianCharge(2.0, 0.01)
     rule = RdpFilter(1.0, 1e-6, "add-remove", reference=charge)

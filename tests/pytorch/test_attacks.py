@@ -3,6 +3,8 @@ records to a sum.
 """
 
 import itertools
+import math
+import types
 
 import pytest
 
@@ -397,3 +399,85 @@ class OwnLoss(nn.Module):
 def test_modules_that_mix_records_in_less_plain_ways_are_refused(module):
     with pytest.raises(InvalidArgument, match="mixes records"):
         begin(module(), (torch.randn(30, 3), torch.randint(2, (30,))))
+
+
+class Bags(nn.Module):
+    """Sums words by shares that a layer computes, in bags of different lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.share, self.bag = nn.Linear(2, 1), nn.EmbeddingBag(10, 2, mode="sum")
+
+    def forward(self, words, features, lengths):
+        there = torch.arange(words.shape[1]) < lengths[:, None]
+        shares = torch.sigmoid(self.share(features)).squeeze(-1)
+        return self.bag(words[there], lengths.cumsum(0) - lengths, shares[there])
+
+
+def test_a_record_that_is_not_finite_breaks_no_bag_of_words_but_its_own():
+    torch.manual_seed(0)
+    lengths, features = torch.tensor([1] * 9 + [8]), torch.randn(10, 8, 2)
+    features[-1] = math.nan
+    data = (torch.randint(10, (10, 8)), features, lengths, torch.zeros(10, dtype=torch.long))
+    sums = []
+    for rows in (slice(None), slice(-1)):
+        torch.manual_seed(1)
+        private = begin(Bags(), tuple(part[rows] for part in data), full_batch=True, batch_size=None, records=10)
+        *inputs, targets = next(iter(private.loader))
+        F.cross_entropy(private.module(*inputs), targets).backward()
+        sums.append(private.engine._drawn.flat)
+    assert sums[1].norm() > 0.5
+    torch.testing.assert_close(*sums)
+
+
+class Hidden(nn.Module):
+    """Returns tensors where the trial does not look: in an object, or as complex numbers."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.map, self.form = nn.Linear(3, 2), form
+
+    def forward(self, x):
+        found = self.map(x)
+        return found, self.form(found - found.mean(0))
+
+
+HIDDEN = [
+    lambda z: torch.distributions.Normal(z, 1.0),
+    lambda z: torch.complex(z, z),
+    lambda z: types.SimpleNamespace(z=[z]),
+]
+
+
+@pytest.mark.parametrize("form", HIDDEN, ids=["distribution", "complex", "object"])
+def test_outputs_that_cannot_be_tried_are_refused(form):
+    private = begin(Hidden(form), (torch.randn(30, 3), torch.zeros(30, dtype=torch.long)), loss_reduction="sum")
+    with pytest.raises(InvalidArgument, match=r"the module's output holds .*, which cannot be tried"):
+        private.module(next(iter(private.loader))[0])
+    assert private.purse.spent.releases == 0
+
+
+class Zipped(nn.Module):
+    """Weights each record by its own number, which a layer is given in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = Listed()
+
+    def forward(self, x):
+        return self.pool(x, x[:, 0].tolist())
+
+
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 2))
+
+    def forward(self, x, numbers):
+        return torch.stack([row @ self.weight * number for row, number in zip(x, numbers, strict=False)])
+
+
+@pytest.mark.filterwarnings("ignore:.*is run for each record alone:RuntimeWarning")
+def test_lists_with_an_entry_for_each_record_are_refused():
+    with pytest.raises(InvalidArgument, match="with a list of"):
+        begin(Zipped(), (torch.randn(30, 3), torch.zeros(30, dtype=torch.long)))

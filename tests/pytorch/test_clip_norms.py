@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from privypurse import InvalidArgument, Purse  # noqa: E402
+from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import resume, save  # noqa: E402
 from privypurse.pytorch._clipping import MARGIN, clipped_sum  # noqa: E402
 from privypurse.pytorch._compiled import ClippedSums, bound_of, sum_in_pieces  # noqa: E402
@@ -189,3 +189,26 @@ def test_clip_norms_that_do_not_fit_are_refused_before_anything_is_spent(clip_no
     with pytest.raises(InvalidArgument, match=message) as caught:
         begin(clip_norm=clip_norm)
     assert not caught.value.spent
+
+
+def test_a_sum_is_noised_for_the_norm_that_it_was_clipped_to(tmp_path):
+    limits = {"clip": 100.0}
+    private = begin(
+        noise_multiplier=5.0,
+        epsilon=8.0,
+        delta=1e-5,
+        purse=None,
+        noise=NoiseSource(seed=1),
+        clip_norm=lambda step: limits["clip"],
+    )
+    save(private, tmp_path / "run.pt")
+    for inputs, targets in private.loader:
+        nn.functional.cross_entropy(private.module(inputs), targets).backward()
+        with pytest.raises(InvalidArgument, match="before the first step"):
+            resume(private, tmp_path / "run.pt")
+        limits["clip"] = 0.001
+        private.engine.extend(steps=1)
+        private.optimizer.step()
+        break
+    assert private.engine.trace.steps[0].noise_std == pytest.approx(500)
+    assert private.engine.payments.clip.norms == (100.0,) * 6 + (0.001,)

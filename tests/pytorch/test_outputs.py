@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.pytorch._clipping import clipped_sum  # noqa: E402
 from privypurse.pytorch._outputs import Output  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
@@ -109,3 +110,21 @@ def test_a_loop_with_a_loss_that_wants_one_precision_of_outputs_and_targets():
     assert not any("could not be read" in line for line in private.purse.certificate().uncovered)
     head = HEAD(private.module.train()(X[:4]).expand(4, 2)).sum()
     assert torch.autograd.grad(head, HEAD.weight)[0].dtype == torch.float32
+
+
+NARROW = {
+    "written": lambda plain, found: plain.copy_(found),
+    "set": lambda plain, found: plain.__setitem__(slice(None), found),
+    "added": lambda plain, found: plain.add_(found),
+    "converted": lambda plain, found: found.type(torch.FloatTensor),
+}
+
+
+@pytest.mark.parametrize("narrow", NARROW.values(), ids=NARROW)
+def test_outputs_do_not_lose_their_precision(narrow):
+    private = begin()
+    inputs, _ = next(iter(private.loader))
+    found, plain = private.module(inputs), torch.zeros(len(inputs), 2)
+    with pytest.raises(InvalidArgument, match="rounding to it would tell how many records"):
+        narrow(plain, found)
+    plain += found.detach()  # no gradient comes back this way

@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from privypurse.accounting import _gdp as gdp
 from privypurse.accounting import convert
-from privypurse.accounting._filters import GdpFilter
+from privypurse.accounting._filters import GdpFilter, ZcdpFilter
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import counted, rounded_up
 from privypurse.core._neighbouring import Neighbouring
@@ -308,7 +308,7 @@ def dp_events(certificate: Certificate, ledger: Ledger) -> dict[str, Any]:
     What an accountant of `dp_accounting` states with the relation that is returned holds for these charges,
     if they were fixed in advance; otherwise it refuses the event. What it has no event for is written as
     the Gaussian release that the GDP filter charges; what has no such price either is unsupported.
-    Blocks that were not settled count in full.
+    Blocks that were not settled count in full under the GDP and zCDP filters, and are unsupported under others.
 
     Noise multipliers are relative to the sensitivity under the relation of the purse, and the relation is
     add/remove, where accountants take them as they are. Only sampled releases under replace-one need that
@@ -318,14 +318,20 @@ def dp_events(certificate: Certificate, ledger: Ledger) -> dict[str, Any]:
     charges: Counter[SingleCharge] = Counter()
     for (charge, *_), count in record.releases.items():
         charges[charge] += count
+    # A block names its first charge. What was made of it can differ, within the sum of the squares of mu.
+    adds_up = ledger.terms(certificate.dataset)["filter"] in (GdpFilter.name, ZcdpFilter.name)  # type: ignore[index]
+    unknown = 0
     for charge, count in record.unsettled.values():
-        charges[charge] += count
+        charges[charge] += count * adds_up
+        unknown += not adds_up
     sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge in charges)
     halved = sampled and certificate.neighbouring == Neighbouring.REPLACE_ONE.value
     events = [
         _event("SelfComposed", event=_priced(charge, 2.0 if halved else 1.0), count=count)
         for charge, count in charges.items()
+        if count
     ]
+    events += [_event("Unsupported")] * unknown
     relation = "REPLACE_ONE" if halved else "ADD_OR_REMOVE_ONE"
     return {"neighboring_relation": relation, "event": _event("Composed", events=events)}
 

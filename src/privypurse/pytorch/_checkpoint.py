@@ -82,7 +82,7 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
         return False
     content, facts = _read(where)
     engine = private.engine
-    if engine.trace.steps:
+    if engine.trace.steps or engine.in_sample:
         raise InvalidArgument("resume must be called before the first step, but this run has begun.")
     now = _facts(engine)
     for name in ("settings", "schedule", "clip", "parameters", "terms", "dataset"):

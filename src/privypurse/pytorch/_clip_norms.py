@@ -68,7 +68,10 @@ class ByStep:
 
     def extended(self, steps: int) -> "ByStep":
         """Return the norms of a longer run."""
-        return self if self.rule is None else by_step(self.rule, steps)
+        if self.rule is None:
+            return self
+        more = (check_clip_norm(clip_norm=self.rule(step)) for step in range(len(self.norms), steps))
+        return ByStep((*self.norms, *more), self.rule)  # what was clipped to already stays
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -51,6 +52,10 @@ def run_for_each(
         wrong = f"{called} was called with tensors whose first dimensions have lengths {sorted(sizes)}"
         raise NotByRecords(f"{wrong}. {_SHARED}.", layer)
     records = sizes.pop() if sizes else otherwise
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, list | np.ndarray) and len(x) == records > 1 and not any(isinstance(one, Tensor) for one in x):
+            wrong = f"{called} was called with a {type(x).__name__} of {records} entries, one for each record"
+            raise NotByRecords(f"{wrong}. Pass a tensor.", layer)
     each = [isinstance(x, Tensor) and x.dim() > 0 and len(x) == records for x in leaves]
     values: list[Any] = [functools.reduce(getattr, name.split("."), layer) for name in names]
     copies = tap(tuple(value.detach().expand(records, *value.shape) for value in values))

@@ -112,6 +112,7 @@ class Engine:
         for tensor in (*self.module.parameters(), *self.module.buffers()):
             dist.broadcast(tensor.data, 0)
         self._check_same("numbers of records", self._records)
+        self._check_same("clip norms", repr(self.payments.clip))
         # A keyed digest of one record.
         key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(self._records)))
         record = self._rows.fetch(np.array([row], dtype=np.intp))
@@ -140,6 +141,11 @@ class Engine:
     def settings(self) -> Settings:
         """Public settings of the run."""
         return self.payments.settings
+
+    @property
+    def in_sample(self) -> bool:
+        """Whether records of a sample were handed out, and nothing of it was released."""
+        return self._drawn.chunk is not None
 
     @property
     def clip_norm(self) -> float:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privypurse.core._errors import InvalidArgument
+
 _WIDE = torch.float64
 _DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 _CASTS = {
@@ -17,6 +19,10 @@ _CASTS = {
 }
 # These take tensors to differentiate by, which must not be replaced by converted ones.
 _PASSED_ON = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_NARROWED = (
+    "outputs of the module, or values computed from them, were {}: rounding to it would tell how many records there "
+    "are. Use tensors of torch.float64, torch.stack or torch.cat, or pass loss_reduction='sum'."
+)
 _IN_PLACE = re.compile(r"__i\w+__|__setitem__|(?!__).*[^_]_")
 
 
@@ -66,10 +72,15 @@ class Output(Tensor):
             if func in _PASSED_ON:
                 wide, own = args, given
             elif _IN_PLACE.fullmatch(getattr(func, "__name__", "")):
+                if torch.is_grad_enabled() and _is_narrow(args[0]) and any(map(_has_gradient, args[1:])):
+                    raise InvalidArgument(_NARROWED.format(f"written into a tensor of {args[0].dtype}"))
                 wide = (args[0], *wide[1:])
             if "out" in given:
                 own["out"] = given["out"]
-            return _mapped(func(*wide, **own), functools.partial(_shown, kind=kind))
+            result = func(*wide, **own)
+            if _is_narrow(result) and result.requires_grad and func not in _PASSED_ON:
+                raise InvalidArgument(_NARROWED.format(f"converted to {result.dtype}"))
+            return _mapped(result, functools.partial(_shown, kind=kind))
 
     def __format__(self, spec: str) -> str:
         return format(_plain(self), spec)
@@ -99,6 +110,14 @@ def _mapped(x: Any, change: Callable[[Any], Any]) -> Any:
     if type(x) is dict:
         return {name: _mapped(one, change) for name, one in x.items()}
     return torch.utils._pytree.tree_map_only(Tensor, change, x) if isinstance(x, tuple) else x
+
+
+def _is_narrow(x: Any) -> bool:
+    return isinstance(x, Tensor) and not isinstance(x, Output) and x.is_floating_point() and x.dtype != _WIDE
+
+
+def _has_gradient(x: Any) -> bool:
+    return isinstance(x, Output) and x.requires_grad
 
 
 def _shown(x: Any, kind: torch.dtype) -> Any:

@@ -301,6 +301,11 @@ class Taps:
             places = [
                 k for k, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point() and x.requires_grad
             ]
+            beside = [x for x in leaves if _holds_gradients(x)]
+            if beside and not type(beside[0]).__module__.startswith("transformers."):
+                held = "complex numbers" if isinstance(beside[0], Tensor) else shown(type(beside[0]))
+                remedy = "Return real tensors, such as mean and scale, and build other things of them in the loop"
+                raise InvalidArgument(f"the module's output holds {held}, which cannot be tried. {remedy}.")
             if self.averaged_over and not places:
                 what = f"the module's output ({shown(type(output))}) holds no tensors that require a gradient"
                 raise InvalidArgument(f"{what}. Return tensors, dicts or tuples of them, or use loss_reduction='sum'.")
@@ -313,6 +318,20 @@ class Taps:
 
         self._removals.callback(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True).remove)
         self._removals.callback(root.register_forward_hook(end, always_call=True).remove)
+
+
+def _holds_gradients(x: Any, depth: int = 4) -> bool:
+    """Whether an output is complex with a gradient, or an object that holds tensors with one."""
+    if isinstance(x, Tensor):
+        return x.requires_grad and (x.is_complex() or depth < 4)
+    held = (
+        x.values()
+        if isinstance(x, dict)
+        else x
+        if isinstance(x, list | tuple | set)
+        else getattr(x, "__dict__", {}).values()
+    )
+    return depth > 0 and not isinstance(x, nn.Module | type) and any(_holds_gradients(one, depth - 1) for one in held)
 
 
 # Operations on a scalar that keep it up to sign; operations on rows that act on each record alone.

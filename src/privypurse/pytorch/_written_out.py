@@ -229,7 +229,9 @@ def look_up(layer: nn.EmbeddingBag, tap: Tap, args: tuple[Any, ...], kwargs: dic
     if layer.mode == "max":
         found = found.masked_fill(~there[:, :, None], -math.inf).amax(1) if words.shape[1] else found.sum(1)
         return torch.where(there.any(1, keepdim=True), found, found.new_zeros(()))
-    weighted = torch.where(there[:, :, None], found if shares is None else found * shares[:, :, None], 0.0)
+    # Zeros before the product: its gradient at places of other bags would be theirs times zero, NaN too.
+    shares = there if shares is None else torch.where(there, shares, 0.0)
+    weighted = torch.where(there[:, :, None], found, 0.0) * shares[:, :, None]
     total = weighted.sum(1)
     return total if layer.mode == "sum" else total / there.sum(1, keepdim=True).clamp(min=1)
 

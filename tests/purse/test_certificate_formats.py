@@ -32,6 +32,7 @@ from privypurse.core.charges import ObjectivePerturbationCharge, PureCharge, Rep
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import Certificate, certify, check_certificate
 from privypurse.purse._certificate_formats import complete, dp_events, markdown, registry, trade_off
+from privypurse.purse._entries import NOTE
 from privypurse.runs._demo import STATEMENT
 
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
@@ -124,13 +125,27 @@ def state(purse, **answers):
 
 
 def test_what_nobody_stated_is_named(purse):
-    state(purse, unit="one patient", surprise="is not asked for", holder=3)
+    foreign = {"statement": {"unit": "one patient", "surprise": "is not asked for", "holder": 3}}
+    purse._append(NOTE, foreign, "statement")  # as another version may write it
     found = complete(purse.certificate())["statement"]
     assert found == dict.fromkeys(QUESTIONS, NOT_STATED) | {"unit": "one patient"}
     assert "One record: one patient." in markdown(purse.certificate())
     assert f"  - {QUESTIONS['unit']}: one patient\n" in str(purse.certificate())
     state(purse, unit="one visit")
     assert purse.certificate().statement == {"unit": "one visit"}
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        ({"unit": "one stay"}, "answers by question"),
+        ({"statement": {"units": "one stay"}}, "no 'units'. Choose from unit"),
+        ({"statement": {"holder_type": "Hospital"}}, "one of 'Government'"),
+    ],
+)
+def test_a_statement_from_python_is_checked(purse, details, message):
+    with pytest.raises(InvalidArgument, match=message):
+        purse.note("statement", details)
 
 
 def test_a_statement_that_was_changed_is_refused(purse):

@@ -163,3 +163,21 @@ def test_a_sum_with_class_weights_is_let_in():
     F.cross_entropy(outputs := module(x), y, weight=outputs.new_tensor([1.0, 7.0]), reduction="sum").backward()
     private.optimizer.step()
     assert not any("could not be read" in line for line in private.purse.certificate().uncovered)
+
+
+BROADCAST = [F.mse_loss, F.smooth_l1_loss, lambda x, y: ((x - y) ** 2).mean(), lambda x, y: (x - y).abs().mean()]
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("loss", BROADCAST)
+@pytest.mark.parametrize("squeezed", ["targets", "outputs"])
+def test_outputs_and_targets_of_different_shapes_are_refused_before_payment(loss, squeezed):
+    """All records are compared with all targets: one would change the gradients of all others."""
+    private = begin(nn.Linear(3, 1), (torch.randn(30, 3), torch.randn(30)))
+    x, y = next(iter(private.loader))
+    outputs = private.module(x)
+    pair = (outputs, y) if squeezed == "targets" else (outputs.squeeze(1), y[:, None])
+    with pytest.raises(InvalidArgument, match="different shapes, which mixes records") as refused:
+        loss(*pair).backward()
+    assert not refused.value.spent
+    loss(private.module(x).squeeze(1), y).backward()

@@ -40,3 +40,15 @@ def check_answer(key: str, answer: Any) -> str:
         remedy = f"State {QUESTIONS[key]}, or leave it out"
         raise InvalidArgument(f"expected {expected} as {key} of [statement], got {shown(answer)}. {remedy}.")
     return answer.strip()
+
+
+def check_statement(answers: Any) -> None:
+    """Raise InvalidArgument unless these are answers by the names of their questions."""
+    if not isinstance(answers, dict):
+        raise InvalidArgument(
+            f"expected answers by question; got {shown(answers)}. Pass {{'statement': {{'unit': ...}}}}."
+        )
+    if unknown := [key for key in answers if key not in QUESTIONS]:
+        raise InvalidArgument(f"a statement has no {shown(unknown[0])}. Choose from {', '.join(QUESTIONS)}.")
+    for key, answer in answers.items():
+        check_answer(key, answer)

@@ -34,6 +34,7 @@ CLIP_NORM, CONSTANT = 0.1, 0.1
 PACE, MOMENTUM = 20.0, 0.9  # steps, for gradients in units of the clip norm
 LENGTH, MOST_STEPS = 2.0, 1_000  # of a run, in steps of n mu/sqrt(d), and at most
 VIEWS = 5, 15  # of an image: on the CPU, where a step may use some of them, and elsewhere
+ROUNDED = "rounding of sums over images in single precision, beyond the margin that is kept for it"
 CHECKED = "that images and labels passed the checks before payment: proper labels, more than one image"
 
 
@@ -157,7 +158,7 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
         rows = features_of_views(images, bounds, count, device, self._tell)
         oracle = ViewsOracle(rows, target, classes=classes.size, constant=CONSTANT)
         with held(purse):
-            for what in (*uncovered, CHECKED, *uncharged_around_fits(purse)):
+            for what in (*uncovered, CHECKED, ROUNDED, *uncharged_around_fits(purse)):
                 purse.declare_uncovered(what)
             records = self._records(images, purse)
             centre = purse.release(oracle.total(), gaussian(purse, CENTRE_SHARE), what="centre of features")

@@ -22,6 +22,7 @@ from privypurse.core._errors import (
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import LEAST_PLAIN_DELTA, NoiseSource, Shared
 from privypurse.core._sensitive import Sensitive
+from privypurse.core._statement import check_statement
 from privypurse.core.charges import SingleCharge
 from privypurse.core.queries import Released
 from privypurse.mechanisms._base import Mechanism
@@ -480,6 +481,8 @@ class Purse(Shared):
 
     def note(self, what: str, details: dict[str, Any]) -> None:
         """Put a remark on the ledger, such as which job begins; of public things only."""
+        if what == "statement" or "statement" in details:
+            check_statement(details.get("statement"))
         self._append(NOTE, details, text(what=what))
 
     def freeze(self, why: str) -> None:

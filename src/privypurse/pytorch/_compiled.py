@@ -230,7 +230,9 @@ def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
         def each(outputs: Any, target: Any) -> Tensor:
             if not isinstance(single, nn.CrossEntropyLoss) and outputs.shape != target.shape:
                 shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)}"
-                raise InvalidArgument(f"{shapes} would be broadcast. Give them one shape, as by targets.unsqueeze(1).")
+                raise InvalidArgument(
+                    f"{shapes} would be broadcast. Give them one shape, as by unsqueeze(1) or squeeze(1)."
+                )
             values: Tensor = single(outputs, target)
             return values.flatten(1).mean(1) if values.dim() > 1 else values
 

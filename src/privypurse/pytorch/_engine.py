@@ -309,6 +309,9 @@ class Engine:
         if found == "weighted mean":
             remedy = "Use reduction='sum', and pass loss_reduction='sum' to make_private"
             raise InvalidArgument(f"the loss is a mean over class weights, which mixes records. {remedy}.")
+        if found == "broadcast":
+            shapes = "the loss broadcasts outputs and targets of different shapes, which mixes records"
+            raise InvalidArgument(f"{shapes}. Give both one shape, as by outputs.squeeze(1).")
         self._looked = this_pass
         # A loss that the module returns was tried with it.
         if found is None and not self._unread and any(len(x.shape) for x in getattr(outputs, "_input_metadata", ())):

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -348,8 +349,9 @@ _MOST_NODES = 10_000
 def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> str | None:
     """Return the reduction over records of the loss of the current backward pass, read from its graph.
 
-    "mean", "sum" or "weighted mean" (by class weights), where all operations from the node `outputs`
-    to the loss are known, else None. `scaled`: by a `GradScaler`. `recent`: search recent objects only.
+    "mean", "sum", "weighted mean" (by class weights) or "broadcast" (of all records with all), where all
+    operations from the node `outputs` to the loss are known, else None. `scaled`: by a `GradScaler`.
+    `recent`: search recent objects only.
     """
     roots: dict[Any, set[Any]] = {}
     for generation in range(2 if recent else 3):  # the loss is mostly among the youngest
@@ -393,7 +395,10 @@ def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
             continue
         name = str(node.name()).removeprefix("_").split("Backward")[0]
         reduction = getattr(node, "_saved_reduction", None)
-        below = [child for child, _ in node.next_functions if child is not None]
+        after = [pair for pair in node.next_functions if pair[0] is not None]
+        below = [child for child, _ in after]
+        if records > 1 and any(_spreads(node, child, place, records) for child, place in after):
+            return "broadcast"
         if scaled and node is top and name == "Mul":  # by the loss scale
             below = below[:1]
         elif in_rows:
@@ -416,6 +421,12 @@ def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
             return None
         stack += [(child, in_rows) for child in below]
     return reductions.pop() if len(reductions) == 1 else None
+
+
+def _spreads(node: Any, child: Any, place: int, records: int) -> bool:
+    """Whether an operation repeats values for each record: it broadcasts (records, 1) against (records,)."""
+    shape, below = node._input_metadata[0].shape, child._input_metadata[place].shape
+    return list(shape).count(records) > 1 and math.prod(shape) == records * math.prod(below)
 
 
 def _within_rows(name: str, node: Any) -> bool:

@@ -135,9 +135,12 @@ def guarantee(certificate: Certificate) -> str:
     if certificate.epsilon > NO_PROTECTION_EPSILON:
         said = f"No protection: with epsilon {grouped(certificate.epsilon)} a result may be {factor(certificate.epsilon)} times"
         return f"{said} as likely with one person's record as without, so it may reveal everything about that record."
-    change = "changing what one person's record says"
-    if not _replaces(certificate):
-        change = "adding or taking away one person's record"
+    whose = (
+        "one record" if "unit" in certificate.statement else "one person's record"
+    )  # else several may be one person's
+    change = f"adding or taking away {whose}"
+    if _replaces(certificate):
+        change = f"changing what {whose} says"
     apart = f", apart from a chance of at most {chance(certificate.delta)}" if certificate.delta > 0 else ""
     most = f"by at most a factor of {factor(certificate.epsilon)}{apart}"
     return f"Whatever an attacker already knows, {change} makes any result more or less likely {most}."
@@ -146,6 +149,8 @@ def guarantee(certificate: Certificate) -> str:
 def strength(certificate: Certificate) -> str:
     """Explain the relation, and warn of a weak guarantee."""
     relation, details = "The guarantee covers a record's presence", ": whether its owner takes part or not."
+    if unit := certificate.statement.get("unit"):
+        details = f": whether it is there or not. A record is, as was stated: {unit.rstrip('.')}."
     if _replaces(certificate):
         relation, details = "The guarantee covers a record's contents; the number of records is public", "."
     if certificate.epsilon <= WEAK_EPSILON:

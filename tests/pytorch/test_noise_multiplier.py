@@ -116,7 +116,8 @@ def test_the_noise_of_the_next_step_is_read_before_it_is_made(schedule):
         ({"noise_multiplier": 2.0, "schedule": "dynamic"}, "Pass one of them"),
         ({"noise_multiplier": 2.0, "steps": None}, "Pass epochs=10"),
         ({"noise_multiplier": 2.0, "epsilon": 0.1}, "does not cover 6 steps"),
-        ({"noise_multiplier": 1e-3}, "cost more than can be priced"),
+        ({"noise_multiplier": 1e-3}, "noise_multiplier must be from 0.1"),
+        ({"noise_multiplier": 1e300}, "noise_multiplier must be from 0.1"),
     ],
 )
 def test_noise_that_cannot_be_is_refused(changes, message):

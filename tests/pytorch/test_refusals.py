@@ -205,7 +205,7 @@ class Stream(IterableDataset):
         (lambda: DataLoader(TensorDataset(*data()), sampler=RandomSampler(range(30), replacement=True)), "sampler"),
         (lambda: DataLoader(TensorDataset(*data()), sampler=list(range(30))), "sampler"),
         (lambda: DataLoader(TensorDataset(*data()), batch_sampler=Mine(range(30))), "sampler"),
-        (lambda: DataLoader(Stream(), batch_size=3), "Stream"),
+        (lambda: DataLoader(Stream(), batch_size=3), "reads a stream"),
         (lambda: Stream(), "stream"),
         (lambda: iter([1, 2]), "loader must be"),
         (lambda: "records.csv", "loader must be"),

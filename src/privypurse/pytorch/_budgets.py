@@ -113,7 +113,8 @@ class Payments:
             needed = total + looks - len(self.trace.steps)
             if needed > left:
                 what = f"{counted(needed, 'more release')}, but the budget covers {left}"
-                raise InvalidArgument(f"the run would have {what}. Extend it by less, or begin with fewer steps.")
+                remedy = "Extend it by less, or begin with epsilon beside noise_multiplier, and a larger one"
+                raise InvalidArgument(f"the run would have {what}. {remedy}.")
         elif self._divides:
             divided = "the schedule divides the whole budget over the steps of the run"
             raise InvalidArgument(f"{divided}: none is left for others. Begin with noise_multiplier and epsilon.")

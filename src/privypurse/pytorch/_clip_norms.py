@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from privypurse.core._checks import positive, positive_integer, probability, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import counted
@@ -122,6 +124,6 @@ def clip_of(clip_norm: ClipNorm, steps: int, names: Iterable[str]) -> Clip:
         return clip_norm
     if isinstance(clip_norm, Mapping):
         return by_part(clip_norm, names)
-    if isinstance(clip_norm, tuple | list) or (callable(clip_norm) and not isinstance(clip_norm, type)):
+    if isinstance(clip_norm, tuple | list | np.ndarray) or (callable(clip_norm) and not isinstance(clip_norm, type)):
         return by_step(clip_norm, steps)
     return check_clip_norm(clip_norm=clip_norm)  # type: ignore[arg-type]

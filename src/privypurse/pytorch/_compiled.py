@@ -105,7 +105,7 @@ class ClippedSums:
         parts: Mapping[str, int] | None = None,
         views: int = 1,
     ) -> None:
-        if not callable(loss):
+        if not callable(loss) or isinstance(loss, type):
             raise InvalidArgument(f"loss must be a function of outputs and targets; got {shown(loss)}.")
         self._module, self._taps, self._trained = module, taps, trained
         self._losses, self._views = per_record(loss), views

@@ -25,6 +25,7 @@ from privypurse.training.schedules import shapes
 from privypurse.training.schedules._base import EvenSplit, Schedule, Weighted
 
 MOST_STEPS = 100_000  # that a run may be extended to
+LEAST_NOISE, MOST_NOISE = 0.1, 1e6  # multipliers of a run
 SHAPES = ("uniform", "dynamic", "momentum", "exponential", "step", "sigmoid")
 
 
@@ -201,7 +202,10 @@ def check_noise_multiplier(noise_multiplier: float, schedule: object) -> float:
     if schedule not in (None, "uniform"):
         what = f"schedule divides a budget, but noise_multiplier is the same at each step; got {shown(schedule)}"
         raise InvalidArgument(f"{what}. Pass one of them.")
-    return positive(noise_multiplier=noise_multiplier)
+    if not LEAST_NOISE <= positive(noise_multiplier=noise_multiplier) <= MOST_NOISE:
+        what = f"noise_multiplier must be from {LEAST_NOISE} to {MOST_NOISE:g}; got {noise_multiplier!r}"
+        raise InvalidArgument(f"{what}. Pass 1.0, say: less noise than a tenth of the clip norm protects nothing.")
+    return noise_multiplier
 
 
 def target_of(
@@ -219,7 +223,10 @@ def target_of(
             check_delta(small_probability(delta=delta), records)
             return None
         if epsilon is None or delta is None:
-            raise InvalidArgument(f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}.")
+            what = (
+                f"epsilon, or noise_multiplier, and delta must be given without a purse; got {epsilon!r} and {delta!r}"
+            )
+            raise InvalidArgument(f"{what}. Pass epsilon=1.0 and delta=1e-6, say.")
         check_delta(small_probability(delta=delta), records)
         return GdpFilter(epsilon, delta, relation)
     if not isinstance(purse, Purse):

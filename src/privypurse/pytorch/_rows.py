@@ -116,8 +116,11 @@ def _source(data: Any) -> RecordSource:
         streams, sampler = isinstance(data.dataset, IterableDataset), data.sampler
         plain = type(sampler) in (RandomSampler, SequentialSampler) and not getattr(sampler, "replacement", False)
         if streams or not plain or type(data.batch_sampler) not in (BatchSampler, type(None)):
-            kind = type(data.dataset if streams else sampler).__name__
-            raise InvalidArgument(f"loader has a custom sampler ({kind}). Omit it: the engine draws Poisson samples.")
+            if streams:
+                what = f"loader reads a stream ({type(data.dataset).__name__}), from which no sample can be drawn"
+                raise InvalidArgument(f"{what}. Pass a data set with a length, whose records have numbers.")
+            what = f"loader has a custom sampler ({type(sampler).__name__})"
+            raise InvalidArgument(f"{what}. Omit it: the engine draws Poisson samples.")
         if not isinstance(data.dataset, TensorDataset) or data.collate_fn is not default_collate:
             return DatasetRows(data.dataset, data.collate_fn, data)
         data = data.dataset

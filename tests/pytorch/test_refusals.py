@@ -8,6 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils.data import (  # noqa: E402
     DataLoader,
@@ -277,3 +279,14 @@ def test_odd_batch_sizes(batch_size):
 def test_batch_sizes_must_come_from_somewhere():
     refused("batch_size must be given", full_batch=False)
     refused("batch_size must be given", full_batch=False, loader=DataLoader(TensorDataset(*data()), batch_size=None))
+
+
+def test_a_sharded_module_is_refused_by_name():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        module = nn.Linear(3, 2)
+        fully_shard(module, mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(InvalidArgument, match=r"sharded over processes \(FSDP\).*before fully_shard"):
+            begin(module)
+    finally:
+        torch.distributed.destroy_process_group()

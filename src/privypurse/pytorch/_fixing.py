@@ -34,6 +34,9 @@ def _unwrapped(module: Any) -> nn.Module:
         whole = module.module
     if hasattr(whole, "_orig_mod"):
         raise InvalidArgument("module was compiled with torch.compile; the engine does so itself. Pass the original.")
+    if any(hasattr(parameter, "placements") for parameter in whole.parameters()):
+        what = "module is sharded over processes (FSDP), but gradients of records need whole parameters"
+        raise InvalidArgument(f"{what}. Pass it before fully_shard, as to DistributedDataParallel.")
     return whole
 
 

@@ -223,10 +223,8 @@ def target_of(
             check_delta(small_probability(delta=delta), records)
             return None
         if epsilon is None or delta is None:
-            what = (
-                f"epsilon, or noise_multiplier, and delta must be given without a purse; got {epsilon!r} and {delta!r}"
-            )
-            raise InvalidArgument(f"{what}. Pass epsilon=1.0 and delta=1e-6, say.")
+            what = f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}"
+            raise InvalidArgument(f"{what}. make_private takes noise_multiplier in place of epsilon, too.")
         check_delta(small_probability(delta=delta), records)
         return GdpFilter(epsilon, delta, relation)
     if not isinstance(purse, Purse):
